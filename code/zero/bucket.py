@@ -1,0 +1,134 @@
+"""A bucket: parameters that share one flat buffer, and this rank's shard of it.
+
+The model's parameters become views into `flat`. What this rank's optimizer updates is `master`:
+in fp32 training a view of the rank's own range of `flat`, in 16-bit training an fp32 copy of it.
+The optimizer does not see one long tensor but a list of slices, one for every parameter that
+crosses the rank's range, each a Parameter that views `master`. So weight decay by group, a step
+counter for each parameter, and parameters that were not used in a step work as they do in PyTorch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from . import comm
+from .flat import FlatLayout, Slice
+from .precision import Precision
+
+
+@dataclass
+class ParamSlice:
+    """What this rank's optimizer holds of one parameter.
+
+    `param` [end - start] views elements [start, end) of the flattened master of the parameter
+    called `name`, which is the model's parameter `whole`.
+    """
+
+    name: str
+    start: int
+    end: int
+    param: nn.Parameter
+    whole: nn.Parameter
+    offset: int
+
+
+class Bucket:
+    """One flat buffer. `named` are (name, parameter) of one dtype; all ranks must pass the same.
+
+    With `sharded=False` (plain data parallelism) every rank owns the whole buffer.
+
+    Attributes: `layout`; `flat` [padded_numel] in the model's dtype; `master` [owned] in the
+    optimizer's dtype; `slices`; `grad`, the gradients of the whole bucket or None; `owned_grad`
+    [owned], the averaged gradient of what this rank owns, or None.
+    """
+
+    def __init__(
+        self,
+        named: list[tuple[str, nn.Parameter]],
+        group: comm.Group,
+        precision: Precision,
+        sharded: bool = True,
+    ):
+        self.names = [name for name, _ in named]
+        self.params = [p for _, p in named]
+        self.index = {p: i for i, p in enumerate(self.params)}
+        self.group, self.sharded = group, sharded
+        self.rank = comm.rank(group)
+        self.layout = FlatLayout(((n, p.shape) for n, p in named), comm.world_size(group))
+        original = self._pack(self.params)
+        comm.broadcast(original, group=group, name="start weights")
+        self.dtype = precision.param(original.dtype)
+        self.flat = original.to(self.dtype)
+        self.master = self.owned(original)
+        self.has_master = self.dtype != original.dtype
+        if self.has_master:
+            self.master = self.master.to(precision.master(original.dtype), copy=True)
+        self._point_params_into(self.flat)
+        self.slices = [self._slice(s) for s in self._owned_slices()]
+        self.grad: torch.Tensor | None = None
+        self.owned_grad: torch.Tensor | None = None
+
+    def owned(self, flat: torch.Tensor) -> torch.Tensor:
+        """This rank's range of a buffer laid out like `flat`: a view."""
+        return self.layout.shard(flat, self.rank) if self.sharded else flat
+
+    def keep_gradient(self, p: nn.Parameter) -> None:
+        """Move `p.grad` into its place in `grad`, and leave `p.grad` as a view of it.
+
+        A second micro-batch then accumulates in place.
+        """
+        view = self.grad_views()[self.index[p]]
+        if p.grad.data_ptr() != view.data_ptr() or p.grad.dtype != view.dtype:
+            view.copy_(p.grad)
+            p.grad = view
+
+    def complete_gradients(self) -> None:
+        """Make `grad` ready to be averaged: zero where this rank has no gradient.
+
+        Another rank may have one; the average counts the missing one as zero.
+        """
+        for p, view in zip(self.params, self.grad_views(), strict=True):
+            if p.grad is None:
+                view.zero_()
+            else:
+                self.keep_gradient(p)
+        self.grad[self.layout.numel :].zero_()
+
+    def grad_views(self) -> list[torch.Tensor]:
+        """One view of `grad` for each parameter, in its shape; `grad` is made when it is None."""
+        if self.grad is None:
+            self.grad = self.flat.new_zeros(self.layout.padded_numel)
+            self._views = list(self.layout.views(self.grad).values())
+        return self._views
+
+    def drop_owned_grad(self) -> None:
+        """Give the memory of the averaged gradient back, after the update."""
+        for s in self.slices:
+            s.param.grad = None
+        self.owned_grad = None
+
+    def free_grad(self) -> None:
+        """Give the memory of `grad` back."""
+        self.grad, self._views = None, []
+
+    def _pack(self, params: list[nn.Parameter]) -> torch.Tensor:
+        padding = params[0].new_zeros(self.layout.padding)
+        return torch.cat([p.detach().reshape(-1) for p in params] + [padding])
+
+    def _point_params_into(self, flat: torch.Tensor) -> None:
+        for p, view in zip(self.params, self.layout.views(flat).values(), strict=True):
+            p.data = view
+
+    def _owned_slices(self) -> list[Slice]:
+        if self.sharded:
+            return self.layout.slices(self.rank)
+        spans = self.layout.spans
+        return [Slice(s.name, 0, s.end - s.start, s.start) for s in spans if s.end > s.start]
+
+    def _slice(self, s: Slice) -> ParamSlice:
+        view = nn.Parameter(self.master[s.offset : s.offset + s.end - s.start])
+        whole = self.params[self.names.index(s.name)]
+        return ParamSlice(s.name, s.start, s.end, view, whole, s.offset)

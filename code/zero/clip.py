@@ -1,0 +1,65 @@
+"""Gradient norms and clipping when every rank holds only its shard of the gradients.
+
+The norm of the whole gradient is not the norm of a shard, nor a mean of the shards' norms. The
+shards' *powers* add up: sum |g|^p over all ranks, then the p-th root; for the infinity norm, the
+maximum of the maxima. A rank that owns nothing adds zero, and still takes part. Padding belongs to
+no slice, and a tied parameter lies in the flat buffer once, so neither is counted twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+
+from . import comm
+
+
+def shard_power(grads: Iterable[torch.Tensor], norm_type: float) -> float:
+    """sum |g|^p over this rank's gradient slices (for p = inf: max |g|); 0.0 without any."""
+    norms = [torch.linalg.vector_norm(g, norm_type, dtype=_wide(g)).item() for g in grads]
+    if norm_type == math.inf:
+        return max_keeping_nan(norms)
+    return math.fsum(n**norm_type for n in norms) if all(map(math.isfinite, norms)) else sum(norms)
+
+
+def combine_powers(powers: list[float], norm_type: float) -> float:
+    """The norm of the whole gradient from every rank's `shard_power`, the same on every rank."""
+    if norm_type == math.inf:
+        return max_keeping_nan(powers)
+    total = sum(powers)
+    return total ** (1.0 / norm_type) if math.isfinite(total) else total
+
+
+def global_norm(
+    grads: Iterable[torch.Tensor],
+    norm_type: float = 2.0,
+    group: comm.Group = None,
+    sharded: bool = True,
+) -> float:
+    """The norm of the gradient whose slices are spread over the ranks; every rank must call it.
+
+    `grads` are this rank's slices. With `sharded=False` every rank holds all of them already.
+    inf and NaN are returned as they are.
+    """
+    power = shard_power(grads, norm_type)
+    if not sharded:
+        return combine_powers([power], norm_type)
+    mine = torch.tensor([power], dtype=torch.float64, device=comm.device())
+    rows = comm.all_gather_small(mine, group=group, name="gradient norm")
+    return combine_powers(rows[:, 0].tolist(), norm_type)
+
+
+def clip_coefficient(norm: float, max_norm: float) -> float:
+    """The factor that brings a gradient of this norm down to `max_norm`; at most 1, as in torch."""
+    return min(1.0, max_norm / (norm + 1e-6))
+
+
+def max_keeping_nan(values: list[float]) -> float:
+    """The largest value, NaN if there is one, 0.0 for an empty list."""
+    return math.nan if any(map(math.isnan, values)) else max(values, default=0.0)
+
+
+def _wide(grad: torch.Tensor) -> torch.dtype:
+    return torch.promote_types(grad.dtype, torch.float32)

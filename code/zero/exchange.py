@@ -1,0 +1,266 @@
+"""Reduce-scatter, all-gather and broadcast built from plain sends: the collectives used on gloo.
+
+Every rank sends each peer that peer's part, directly: N-1 messages out, N-1 in. (A ring sends
+the same number of bytes in N-1 rounds; `ring.py` has one to compare with.) The received parts
+are added in rank order, rank 0 first, whoever adds them, so the sum of an element has the same
+bits in every stage and every bucket size.
+
+The messages of one collective carry a tag made from its digest. Two ranks that disagree on what
+comes next can therefore never take each other's data for their own: they find out from the
+digests (`Mesh.announce`), which travel ahead under tag 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+PIECE = 1 << 18  # elements added at a time: a few such pieces fit into a core's cache
+IN_FLIGHT = 32 << 20  # bytes of receive buffers that one reduce-scatter holds at most
+TEXT_BYTES = 512
+
+Bounds = list[tuple[int, int]]
+
+
+class CommError(RuntimeError):
+    """A collective failed on this rank; the text says which one and what to do."""
+
+
+class MismatchError(CommError):
+    """The ranks disagree on the next collective; the text lists what each of them wanted."""
+
+
+class Work:
+    """A collective that has been started. `wait()` finishes it and returns its result.
+
+    `handles` are torch's own requests. `finish` is called once after them, for what remains to be
+    done with the received data.
+    """
+
+    def __init__(self, result: torch.Tensor, handles: list, finish: Callable | None = None):
+        self.result, self.handles, self.finish = result, handles, finish
+
+    def wait(self) -> torch.Tensor:
+        """Block until the collective is done (at most the group's timeout); the result tensor."""
+        handles, finish, self.handles, self.finish = self.handles, self.finish, [], None
+        for handle in handles:
+            handle.wait()
+        if finish is not None:
+            finish()
+        return self.result
+
+
+class Ticket:
+    """One announced collective: its tag, and the digests of the peers, to be compared once."""
+
+    def __init__(self, text: str, tag: int, digests: torch.Tensor, handles: list):
+        self.text, self.tag, self.digests, self.handles = text, tag, digests, handles
+
+
+class Mesh:
+    """Direct sends and receives between the ranks of one group."""
+
+    def __init__(self, group: dist.ProcessGroup | None):
+        self.group = group
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        # Start with the next rank up, so that not everybody sends to rank 0 first.
+        self.peers = [(self.rank + d) % self.size for d in range(1, self.size)]
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int):
+        return dist.isend(tensor, group=self.group, group_dst=peer, tag=tag)
+
+    def receive(self, tensor: torch.Tensor, peer: int, tag: int):
+        return dist.irecv(tensor, group=self.group, group_src=peer, tag=tag)
+
+    def announce(self, op: str, name: str, flat: torch.Tensor) -> Ticket:
+        """Tell the peers what this rank is about to do; `settle` compares."""
+        text = f"{op}({name or 'unnamed'}, {flat.numel()} x {_dtype(flat)})"
+        if os.environ.get("ZERO_DEBUG") == "1":
+            text += f" at {_caller()}"
+        digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
+        digests = torch.full((self.size,), digest)
+        own = digests[self.rank].clone().view(1)
+        handles = [self.receive(digests[p : p + 1], p, 0) for p in self.peers]
+        handles += [self.send(own, p, 0) for p in self.peers]
+        return Ticket(text, 2 + digest % (1 << 30), digests, handles)
+
+    def settle(self, ticket: Ticket) -> None:
+        """Compare the digests of all ranks, once a ticket; all ranks raise if they differ."""
+        handles, ticket.handles = ticket.handles, []
+        self.wait(handles, ticket)
+        if handles and (ticket.digests != ticket.digests[0]).any():
+            raise MismatchError(self._explain(ticket.text))
+
+    def wait(self, handles: list, ticket: Ticket) -> None:
+        """Wait for requests; a lost or silent peer becomes a CommError naming the collective."""
+        try:
+            for handle in handles:
+                handle.wait()
+        except RuntimeError as error:
+            raise CommError(
+                f"rank {self.rank} lost its peers in {ticket.text}: another rank has ended, or did "
+                f"not come here in time ({str(error).splitlines()[0][:120]})"
+            ) from error
+
+    def _explain(self, text: str) -> str:
+        rows = torch.zeros(self.size, TEXT_BYTES, dtype=torch.uint8)
+        encoded = text.encode()[:TEXT_BYTES]
+        rows[self.rank, : len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
+        handles = [self.receive(rows[p], p, 1) for p in self.peers]
+        handles += [self.send(rows[self.rank].clone(), p, 1) for p in self.peers]
+        for handle in handles:
+            handle.wait()
+        texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in rows]
+        lines = [f"  rank {r}: {t}" for r, t in enumerate(texts)]
+        return (
+            "the ranks disagree on the next collective:\n"
+            + "\n".join(lines)
+            + "\nEvery rank must call the same collectives in the same order, with the same sizes."
+        )
+
+
+_meshes: dict[dist.ProcessGroup | None, Mesh] = {}
+
+
+def mesh(group: dist.ProcessGroup | None) -> Mesh:
+    """The mesh of a group, made at its first use."""
+    if group not in _meshes:
+        _meshes[group] = Mesh(group)
+    return _meshes[group]
+
+
+def forget_groups() -> None:
+    """Drop what belongs to groups that no longer exist."""
+    _meshes.clear()
+
+
+def even_bounds(numel: int, size: int) -> Bounds:
+    """`size` ranges that tile [0, numel): equal ones where size divides numel."""
+    shard = -(-numel // size)
+    return [(min(r * shard, numel), min((r + 1) * shard, numel)) for r in range(size)]
+
+
+# --- the collectives -----------------------------------------------------------------------------
+
+
+def reduce_scatter(
+    mesh: Mesh,
+    ticket: Ticket,
+    flat: torch.Tensor,
+    out: torch.Tensor,
+    op: str,
+    bounds: Bounds | None = None,
+) -> tuple[Work, int]:
+    """Start to send every peer its part of `flat` and to add what the peers send for ours.
+
+    `out` holds this rank's part; it may be the rank's own range of `flat`. Receive buffers never
+    exceed IN_FLIGHT bytes: a longer exchange goes through them piece by piece, the next pieces
+    travelling while one is added. Returns the work and the bytes that this rank sends.
+    """
+    bounds = bounds or even_bounds(flat.numel(), mesh.size)
+    start, end = bounds[mesh.rank]
+    handles = [
+        mesh.send(part, peer, ticket.tag)
+        for peer in mesh.peers
+        for part in _pieces(flat[slice(*bounds[peer])])
+    ]
+    pending: deque[tuple[list, list[torch.Tensor], torch.Tensor]] = deque()
+    inputs, outputs = deque(_pieces(flat[start:end])), deque(_pieces(out))
+
+    def post() -> None:
+        own = inputs.popleft()
+        rows = [own if r == mesh.rank else torch.empty_like(own) for r in range(mesh.size)]
+        received = [mesh.receive(rows[p], p, ticket.tag) for p in mesh.peers]
+        pending.append((received, rows, outputs.popleft()))
+
+    def finish() -> None:
+        mesh.settle(ticket)
+        while pending:
+            received, rows, target = pending.popleft()
+            mesh.wait(received, ticket)
+            add_in_rank_order(rows, target, op)
+            if inputs:
+                post()
+        mesh.wait(handles, ticket)
+
+    piece_bytes = PIECE * flat.element_size() * (mesh.size - 1)
+    for _ in range(min(len(inputs), max(2, IN_FLIGHT // piece_bytes))):
+        post()
+    sent = flat.element_size() * (flat.numel() - (end - start))
+    return Work(out, [], finish), sent
+
+
+def add_in_rank_order(rows: list[torch.Tensor], out: torch.Tensor, op: str) -> None:
+    """out = rows[0] + rows[1] + ... in fp32 (or wider), left to right; divided by N for "mean".
+
+    Dividing after an fp32 sum neither overflows nor underflows for 16-bit gradients.
+    """
+    wide = torch.float32 if rows[0].element_size() == 2 else rows[0].dtype
+    combine = torch.maximum if op == "max" else torch.add
+    total = combine(rows[0].to(wide), rows[1].to(wide))
+    for row in rows[2:]:
+        combine(total, row.to(wide), out=total)
+    if op == "mean":
+        torch.div(total, len(rows), out=out)
+    else:
+        out.copy_(total)
+
+
+def all_gather(
+    mesh: Mesh, ticket: Ticket, flat: torch.Tensor, bounds: Bounds | None = None
+) -> tuple[Work, int]:
+    """Start to send this rank's range of `flat` to every peer and to receive theirs in place."""
+    bounds = bounds or even_bounds(flat.numel(), mesh.size)
+    own = flat[slice(*bounds[mesh.rank])]
+    parts = {p: flat[slice(*bounds[p])] for p in mesh.peers}
+    handles = [mesh.receive(part, p, ticket.tag) for p, part in parts.items() if part.numel()]
+    if own.numel():
+        handles += [mesh.send(own, p, ticket.tag) for p in mesh.peers]
+
+    def finish() -> None:
+        mesh.settle(ticket)
+        mesh.wait(handles, ticket)
+
+    return Work(flat, [], finish), own.nbytes * len(mesh.peers)
+
+
+def broadcast(mesh: Mesh, ticket: Ticket, flat: torch.Tensor, src: int) -> tuple[Work, int]:
+    """Start to send `flat` from rank `src` to every other rank, in place."""
+    if not flat.numel():
+        handles = []
+    elif mesh.rank == src:
+        handles = [mesh.send(flat, p, ticket.tag) for p in mesh.peers]
+    else:
+        handles = [mesh.receive(flat, src, ticket.tag)]
+
+    def finish() -> None:
+        mesh.settle(ticket)
+        mesh.wait(handles, ticket)
+
+    return Work(flat, [], finish), flat.nbytes * len(mesh.peers) if mesh.rank == src else 0
+
+
+# --- helpers -------------------------------------------------------------------------------------
+
+
+def _pieces(part: torch.Tensor) -> list[torch.Tensor]:
+    return list(part.split(PIECE)) if part.numel() else []
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _caller() -> str:
+    """The innermost line outside this package, as file:line."""
+    frame = sys._getframe(1)
+    here = os.path.dirname(__file__)
+    while frame and os.path.dirname(frame.f_code.co_filename) == here:
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else "?"

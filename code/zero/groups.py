@@ -1,0 +1,122 @@
+"""Parameter groups, outside and inside.
+
+The user's groups hold the model's parameters; the groups of the inner optimizer, which does the
+arithmetic, hold this rank's slices of them. Both have the same hyperparameters: the outer ones are
+copied inwards before each step, so schedulers and edits by hand work as with any optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from .bucket import ParamSlice
+
+ELEMENTWISE = {
+    torch.optim.ASGD,
+    torch.optim.Adadelta,
+    torch.optim.Adagrad,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adamax,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.RMSprop,
+    torch.optim.Rprop,
+    torch.optim.SGD,
+}
+
+
+def check_elementwise(optimizer: type[torch.optim.Optimizer]) -> None:
+    """Raise ValueError if the optimizer is not known to update each element on its own.
+
+    A class of your own says so with a class attribute `elementwise = True`.
+    """
+    if optimizer in ELEMENTWISE or getattr(optimizer, "elementwise", False):
+        return
+    name = getattr(optimizer, "__name__", repr(optimizer))
+    known = ", ".join(sorted(o.__name__ for o in ELEMENTWISE))
+    raise ValueError(
+        f"{name} cannot be sharded: it is not known to be elementwise, that is, to update every "
+        f"element from its own gradient and state alone. Use one of {known}, or set "
+        f"`elementwise = True` on your own class if it is."
+    )
+
+
+def named_parameters(
+    model: nn.Module | Iterable[nn.Parameter], owner: object
+) -> dict[nn.Parameter, str]:
+    """The parameters with their names, each once, in registration order.
+
+    Marks each as managed by `owner`. Raises ValueError for none at all, for complex or integer
+    trainable parameters, and for parameters that another ZeroOptimizer manages already.
+    """
+    if isinstance(model, nn.Module):
+        pairs = [(p, name) for name, p in model.named_parameters()]
+    else:
+        pairs = [(p, str(i)) for i, p in enumerate(model)]
+    if not any(p.requires_grad for p, _ in pairs):
+        raise ValueError("nothing to train: the model has no parameter that requires a gradient")
+    for p, name in pairs:
+        if p.requires_grad and not p.dtype.is_floating_point:
+            raise ValueError(f"parameter {name} is {p.dtype}; only real floating point is sharded")
+        if getattr(p, "_zero_owner", None) is not None:
+            raise ValueError(
+                f"parameter {name} is sharded already; build a new model to shard again"
+            )
+    for p, _ in pairs:
+        p._zero_owner = owner
+    return dict(pairs)
+
+
+def outer_groups(names: dict[nn.Parameter, str], params: list | None) -> list[dict]:
+    """The user's groups as a list of dicts; one group with all trainable parameters by default.
+
+    Raises ValueError for a parameter in two groups, an unknown one, or a trainable one in none.
+    """
+    trainable = [p for p in names if p.requires_grad]
+    if params is None:
+        return [{"params": trainable}]
+    groups = list(params)
+    if groups and not isinstance(groups[0], dict):
+        groups = [{"params": groups}]
+    groups = [{**g, "params": _as_list(g["params"])} for g in groups]
+    seen: set[nn.Parameter] = set()
+    for g in groups:
+        for p in g["params"]:
+            if p not in names:
+                raise ValueError(
+                    f"params holds a tensor of shape {tuple(p.shape)} that is no parameter of "
+                    f"the model"
+                )
+            if p in seen:
+                raise ValueError(f"parameter {names[p]} is in two groups")
+            seen.add(p)
+        g["params"] = [p for p in g["params"] if p.requires_grad]
+    missing = [names[p] for p in trainable if p not in seen]
+    if missing:
+        raise ValueError(f"no group holds {', '.join(missing[:5])}: add them, or freeze them")
+    return groups
+
+
+def inner_optimizer(
+    optimizer: type[torch.optim.Optimizer],
+    groups: list[dict],
+    slices: list[ParamSlice],
+    hyper: dict,
+) -> torch.optim.Optimizer:
+    """The optimizer that does the arithmetic on this rank's slices, group by group."""
+    check_elementwise(optimizer)
+    of_param: dict[nn.Parameter, list[nn.Parameter]] = {}
+    for s in slices:
+        of_param.setdefault(s.whole, []).append(s.param)
+    inner = [
+        {**g, "params": [part for p in g["params"] for part in of_param.get(p, [])]} for g in groups
+    ]
+    return optimizer(inner, **hyper)
+
+
+def _as_list(params) -> list[nn.Parameter]:
+    return [params] if isinstance(params, torch.Tensor) else list(params)

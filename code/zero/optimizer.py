@@ -1,0 +1,354 @@
+"""`ZeroOptimizer`: what the stages share.
+
+A stage decides three things: when gradients are averaged and where they end up
+(`finish_gradients`), what this rank updates (its slices), and how the updated weights reach the
+model on every rank (`publish`). `step` is those three in a row:
+
+    reduce-scatter the gradients  ->  update the shard  ->  all-gather the parameters
+
+Everything else here is the same for stages 0 to 3: which parameters are managed and in what
+format, equal start weights, parameter groups, clipping, the loss scale, and the refusal to apply
+an update with inf or NaN in it. To its user it is a `torch.optim.Optimizer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import nn
+
+from . import clip, comm
+from .bucket import Bucket, ParamSlice
+from .groups import inner_optimizer, named_parameters, outer_groups
+from .precision import LossScale, policy
+
+
+class ZeroOptimizer(torch.optim.Optimizer):
+    """An elementwise optimizer whose work is divided among the ranks of `group`.
+
+    All ranks must create it together, with the same model, and call `step`, `clip_grad_norm_` and
+    `backward` on it equally often. Rank 0's parameters and buffers are copied to every rank first.
+
+    model: a module, or (stage 1 only) an iterable of parameters. optimizer: an elementwise
+    optimizer class; `hyper` are its arguments. params: parameter groups as PyTorch takes them.
+    precision: "fp32", "bf16" or "fp16". max_skips: how many updates in a row may be skipped for
+    inf or NaN before `step` raises FloatingPointError.
+
+    Raises ValueError for a parameter that cannot be managed, an unknown precision, an optimizer
+    that is not elementwise, and groups that leave a trainable parameter out.
+    """
+
+    stage: int
+    sharded = True
+
+    def __init__(
+        self,
+        model: nn.Module | Iterable[nn.Parameter],
+        optimizer: type[torch.optim.Optimizer] = torch.optim.AdamW,
+        *,
+        params: list[dict] | None = None,
+        precision: str = "fp32",
+        group: comm.Group = None,
+        bucket_bytes: int = 25_000_000,
+        naive_reduce: bool = False,
+        max_skips: int = 100,
+        **hyper,
+    ):
+        self._ready = False
+        self.precision = policy(precision)
+        comm.init()
+        self.model = model if isinstance(model, nn.Module) else None
+        self.group, self.rank, self.world_size = group, comm.rank(group), comm.world_size(group)
+        self.bucket_bytes, self.naive_reduce = bucket_bytes, naive_reduce
+        self.names = named_parameters(model, self)
+        self.trainable = [p for p in self.names if p.requires_grad]
+        self._was_trainable = set(self.trainable)
+        groups = outer_groups(self.names, params)
+        self._start_equal()
+        self.buckets: list[Bucket] = self.make_buckets()
+        self.bucket_of = {p: b for b in self.buckets for p in b.params}
+        self.slices: list[ParamSlice] = [s for b in self.buckets for s in b.slices]
+        self.inner = inner_optimizer(optimizer, groups, self.slices, hyper)
+        for mine, inner in zip(groups, self.inner.param_groups, strict=True):
+            mine.update({k: v for k, v in inner.items() if k != "params"})
+        super().__init__(groups, dict(self.inner.defaults))
+
+        self.loss_scale = LossScale() if self.precision.scaled else None
+        self.stepped = True  # did the last `step` change the weights?
+        self.steps = 0  # calls of `step`, skipped ones included
+        self.skipped = 0  # updates skipped for inf or NaN
+        self.max_skips, self._skips_in_a_row = max_skips, 0
+        self._reduced = False  # do the slices hold the averaged gradients of this step?
+        self._scaled = False
+        self._used: set[nn.Parameter] = set()  # parameters with a gradient on this rank
+        for p in self.trainable:
+            p.register_post_accumulate_grad_hook(self._on_gradient)
+        self._ready = True
+
+    # --- what a stage defines -----------------------------------------------------------------
+
+    def make_buckets(self) -> list[Bucket]:
+        """The flat buffers of this stage."""
+        raise NotImplementedError
+
+    def on_gradient(self, p: nn.Parameter) -> None:
+        """`p.grad` has just been accumulated, in the middle of a backward pass."""
+        raise NotImplementedError
+
+    def finish_gradients(self) -> None:
+        """Leave in every bucket's `owned_grad` the average over the ranks. Collective."""
+        raise NotImplementedError
+
+    def publish(self) -> None:
+        """Bring the updated masters into the model's parameters on every rank. Collective."""
+        raise NotImplementedError
+
+    # --- the optimizer's interface --------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None):
+        """Average the gradients, update this rank's shard, share the result. Collective.
+
+        If any gradient on any rank is inf or NaN, nothing moves on any rank: no weight, no moment,
+        no counter; `stepped` is then False. So guard a scheduler with it:
+        `if opt.stepped: scheduler.step()`. Returns what `closure` returns.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.reduce()
+        self.steps += 1
+        self.stepped = self._agree_finite()
+        if self.stepped:
+            for mine, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
+                inner.update({k: v for k, v in mine.items() if k != "params"})
+            self.inner.step()
+            self.publish()
+        return loss
+
+    @torch.no_grad()
+    def reduce(self) -> None:
+        """Average the gradients over the ranks, once a step; `clip_grad_norm_` and `step` call it.
+
+        Afterwards each slice that belongs to a used parameter has its part of the average as
+        `grad`. A parameter that no rank used keeps None, and so is not touched by the update.
+        """
+        if self._reduced:
+            return
+        self._check_scaled()
+        self._check_unchanged()
+        self.finish_gradients()
+        used = self._agree_used()
+        factor = 1.0 if self.loss_scale is None else 1.0 / self.loss_scale.scale
+        for bucket in self.buckets:
+            if factor != 1.0:
+                bucket.owned_grad.mul_(factor)
+            for s in bucket.slices:
+                part = bucket.owned_grad[s.offset : s.offset + s.param.numel()]
+                s.param.grad = part if s.whole in used else None
+        self._reduced = True
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients. Call it between `step` and the next backward pass."""
+        for p in self.trainable:
+            if set_to_none:
+                p.grad = None
+            elif p.grad is not None:
+                p.grad.zero_()
+        for s in self.slices:
+            s.param.grad = None
+        self.forget_gradients()
+        if set_to_none:
+            self._used.clear()
+        self._reduced = self._scaled = False
+
+    def forget_gradients(self) -> None:
+        """Reset what a stage keeps of gradients between backward passes."""
+
+    @torch.no_grad()
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> torch.Tensor:
+        """Scale the averaged gradients so that their norm over all ranks is at most `max_norm`.
+
+        Collective. Returns the norm before clipping, fp32, the same on every rank; `grad_norm()`
+        gives the one after. A norm of inf or NaN scales nothing: `step` will skip the update, or,
+        with `error_if_nonfinite`, RuntimeError names the parameters on every rank.
+        """
+        if max_norm <= 0:
+            raise ValueError(f"max_norm={max_norm} must be positive")
+        norm = self.grad_norm(norm_type)
+        if math.isfinite(norm):
+            factor = clip.clip_coefficient(norm, max_norm)
+            if factor < 1.0:
+                for grad in self._grads():
+                    grad.mul_(factor)
+        elif error_if_nonfinite:
+            raise RuntimeError(f"the gradient norm is {norm}: {self._name_nonfinite()}")
+        return torch.tensor(norm, device=comm.device())
+
+    def grad_norm(self, norm_type: float = 2.0) -> float:
+        """The norm of the averaged gradients as they are now, over all ranks. Collective."""
+        self.reduce()
+        return clip.global_norm(self._grads(), float(norm_type), self.group, self.sharded)
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss times the loss scale: in fp16 call `opt.scale(loss).backward()`."""
+        self._scaled = True
+        return loss if self.loss_scale is None else loss * self.loss_scale.scale
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """For loops written for DDP: around all but the last micro-batch of a step.
+
+        Stages 0 and 1 communicate only in `step`, so there is nothing to hold back. Stages 2 and 3
+        average after every backward pass, because keeping whole gradients is what they avoid; the
+        result is the same.
+        """
+        yield
+
+    @contextlib.contextmanager
+    def full_params(self, write_back: bool = False) -> Iterator[None]:
+        """Whole weights to read inside the block; with `write_back`, rank 0's edits are kept.
+
+        Collective. Without `write_back`, an edit raises RuntimeError on every rank at the end.
+        """
+        before = [b.flat.clone() for b in self.buckets]
+        yield
+        self._keep_or_refuse_edits(before, write_back)
+
+    def load_masters(self) -> None:
+        """Make the masters equal to the model's parameters, after these were written by hand."""
+        for bucket in self.buckets:
+            if bucket.has_master:
+                bucket.master.copy_(bucket.owned(bucket.flat))
+
+    def tensors(self) -> dict[str, list[torch.Tensor]]:
+        """The model states this rank keeps, by kind; tensors may share storage."""
+        states = [v for s in self.inner.state.values() for v in s.values() if torch.is_tensor(v)]
+        masters = [b.master for b in self.buckets if b.has_master]
+        grads = [g for b in self.buckets for g in (b.grad, b.owned_grad) if g is not None]
+        params = [b.flat for b in self.buckets] + [p.data for p in self.names]
+        return {
+            "parameters": params,
+            "gradients": grads + [p.grad for p in self.names if p.grad is not None],
+            "optimizer": masters + [t for t in states if t.dim() > 0],
+            "counters": [t for t in states if t.dim() == 0],
+        }
+
+    def state_dict(self):
+        """Refused: one rank's part looks like a checkpoint and is none."""
+        raise RuntimeError(
+            f"state_dict() of a ZeRO stage {self.stage} optimizer would hold rank {self.rank}'s "
+            f"shard only. Save with zero.checkpoint.save(folder, model, opt, step) on all ranks."
+        )
+
+    def load_state_dict(self, state_dict):
+        """Refused, as `state_dict` is."""
+        raise RuntimeError("load with zero.checkpoint.load(folder, model, opt) on all ranks")
+
+    def add_param_group(self, param_group: dict) -> None:
+        """Refused after construction: the shards are cut."""
+        if self._ready:
+            raise RuntimeError("parameters cannot be added to shards that are cut; shard again")
+        super().add_param_group(param_group)
+
+    # --- shared parts ---------------------------------------------------------------------------
+
+    def by_dtype(self) -> list[list[tuple[str, nn.Parameter]]]:
+        """The trainable parameters, with names, in groups that can share a flat buffer."""
+        groups: dict[tuple, list[tuple[str, nn.Parameter]]] = {}
+        for p in self.trainable:
+            groups.setdefault((p.dtype, p.device), []).append((self.names[p], p))
+        return list(groups.values())
+
+    def reduce_bucket(self, bucket: Bucket, async_op: bool = False, out=None):
+        """Average `bucket.grad` over the ranks into `out` (or in place). Collective."""
+        name = f"gradients of {bucket.names[0]}.., step {self.steps + 1}"
+        if self.naive_reduce:
+            comm.all_reduce(bucket.grad, group=self.group, name=name)
+            own = bucket.owned(bucket.grad)
+            return own if out is None else out.copy_(own)
+        return comm.reduce_scatter(bucket.grad, out, group=self.group, name=name, async_op=async_op)
+
+    def _on_gradient(self, p: nn.Parameter) -> None:
+        if p.grad.is_sparse:
+            raise ValueError(f"{self.names[p]} has a sparse gradient; use sparse=False")
+        if self._reduced:
+            raise RuntimeError(
+                "a backward pass after step() or clip_grad_norm_(): the gradients are already "
+                "averaged. Call opt.zero_grad() first."
+            )
+        self._used.add(p)
+        self.on_gradient(p)
+
+    def _start_equal(self) -> None:
+        """Give every rank rank 0's buffers and frozen parameters (buckets do the others)."""
+        tensors = list(self.model.buffers()) if self.model else []
+        tensors += [p for p in self.names if not p.requires_grad]
+        for t in tensors:
+            as_bytes = t.detach().reshape(-1).contiguous().view(torch.uint8)
+            comm.broadcast(as_bytes, group=self.group, name="start buffers")
+            t.data.copy_(as_bytes.view(t.dtype).view(t.shape))
+        for p in self.names:
+            if not p.requires_grad:
+                p.data = p.data.to(self.precision.param(p.dtype))
+
+    def _agree_used(self) -> set[nn.Parameter]:
+        mine = torch.tensor([p in self._used for p in self.trainable], dtype=torch.uint8)
+        rows = comm.all_gather_small(mine.to(comm.device()), group=self.group, name="used")
+        flags = rows.amax(0).tolist()
+        return {p for p, flag in zip(self.trainable, flags, strict=True) if flag}
+
+    def _agree_finite(self) -> bool:
+        bad = not all(bool(torch.isfinite(g.abs().max())) for g in self._grads() if g.numel())
+        bad = comm.any_rank(bad, group=self.group, name="overflow")
+        if self.loss_scale is not None:
+            self.loss_scale.update(bad)
+        if not bad:
+            self._skips_in_a_row = 0
+            return True
+        self.skipped += 1
+        self._skips_in_a_row += 1
+        if self._skips_in_a_row > self.max_skips:
+            raise FloatingPointError(
+                f"{self._skips_in_a_row} updates in a row were skipped for inf or NaN gradients: "
+                f"{self._name_nonfinite()}. Lower the learning rate, or look at the data."
+            )
+        if self.rank == 0:
+            warnings.warn(
+                f"step {self.steps}: inf or NaN in the gradients, no update", stacklevel=3
+            )
+        return False
+
+    def _grads(self) -> list[torch.Tensor]:
+        return [s.param.grad for s in self.slices if s.param.grad is not None]
+
+    def _name_nonfinite(self) -> str:
+        """The parameters with inf or NaN in this step's gradient, over all ranks. Collective."""
+        bad = {
+            s.whole
+            for s in self.slices
+            if s.param.grad is not None and not s.param.grad.isfinite().all()
+        }
+        mine = torch.tensor([p in bad for p in self.trainable], dtype=torch.uint8)
+        flags = comm.all_gather_small(mine.to(comm.device()), group=self.group).amax(0).tolist()
+        names = [self.names[p] for p, flag in zip(self.trainable, flags, strict=True) if flag]
+        return "inf or NaN in the gradient of " + ", ".join(names[:5])
+
+    def _check_scaled(self) -> None:
+        if self.loss_scale is not None and not self._scaled:
+            raise RuntimeError("fp16 needs a scaled loss: call opt.scale(loss).backward()")
+
+    def _check_unchanged(self) -> None:
+        for p, name in self.names.items():
+            if p.requires_grad != (p in self._was_trainable):
+                raise RuntimeError(
+                    f"requires_grad of {name} was changed after sharding; freeze or unfreeze "
+                    f"parameters before zero.shard"
+                )
