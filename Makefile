@@ -20,7 +20,7 @@ test: $(READY)      ## linter, formatter, all tests
 
 doctor:             ## can this machine do it? (5 seconds, installs nothing)
 	@python=$(PY); test -x $$python || python=$(PYTHON); \
-	PYTHONPATH=code $$python -m zero.doctor
+	$$python -I code/zero/doctor.py
 
 bench: $(READY)
 	@$(PY) code/main.py bench $(ARGS)
