@@ -27,22 +27,22 @@ bench: $(READY)
 
 # The course. EX names an exercise by its path in the package: make check EX=zero.flat.flatten_params
 
-lab: $(READY)       ## open the lessons in JupyterLab
+lab: $(READY)       #: open the lessons in JupyterLab
 	@$(PY) -m jupyter lab --notebook-dir=$(or $(wildcard lessons),.)
 
-check: course       # grade one exercise, or all that were begun
+check: course       #: grade one exercise, or all that were begun
 	@$(PY) -m course check $(EX)
 
-progress: course    # what is solved, what is open
+progress: course    #: what is solved, what is open
 	@$(PY) -m course progress
 
-hint: course        # a question, the idea, almost the code: N=1, 2, 3
+hint: course        #: a question, the idea, almost the code: N=1, 2, 3
 	@$(PY) -m course hint $(EX) $(N)
 
-reset: course       # start an exercise again; a copy of yours is kept
+reset: course       #: start an exercise again; a copy of yours is kept
 	@$(PY) -m course reset $(EX)
 
-lessons: course     # for authors: build lessons/ and solutions/ from lessons/source
+lessons: course     #: for authors: build lessons/ and solutions/ from lessons/source
 	@$(PY) -m course build
 
 .PHONY: course
@@ -50,7 +50,8 @@ course: $(READY)
 	@test -d code/course || { echo "The lessons are not in this version yet."; exit 1; }
 
 help:               ## this list
-	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z]+:.*#[#$(if $(wildcard code/course),:)] ' $(firstword $(MAKEFILE_LIST)) \
+	| sed -E 's/:[^#]*#. /\t/' | expand -t 12
 
 clean:              ## remove .venv and caches; your own files stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis code/*.egg-info
