@@ -6,7 +6,7 @@
 `shard` is the front door; each stage is one file (`ddp`, `stage1`, `stage2`, `stage3`).
 """
 
-from . import comm, flat, formulas, models, text
+from . import comm, flat, formulas, meter, models, text
 from .front import shard
 from .launch import RankError, launch
 from .optimizer import ZeroOptimizer
@@ -18,6 +18,7 @@ __all__ = [
     "flat",
     "formulas",
     "launch",
+    "meter",
     "models",
     "shard",
     "text",

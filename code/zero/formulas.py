@@ -67,7 +67,8 @@ def model_states(
 
     `numels` are the sizes of the flat tensors (buckets or units) without padding; each is padded
     to a multiple of `world_size` on its own. `moments` is 2 for Adam, 1 for SGD with momentum, 0
-    for plain SGD. `frozen` are the sizes of flat tensors that need no gradient.
+    for plain SGD. `frozen` are the sizes of what needs no gradient: at stage 3 of flat tensors,
+    sharded like the others; below it of parameters as they are.
 
     ========== ============== ================== ============================================
     bytes      parameters     gradients          optimizer
@@ -85,14 +86,17 @@ def model_states(
     """
     _check(stage, world_size, precision)
     numels, frozen = list(numels), list(frozen)
-    size, parts = ELEMENT_BYTES[precision], world_size if stage == 3 else 1
+    size = ELEMENT_BYTES[precision]
     whole = sum(padded(n, world_size) for n in numels)
     shard = whole // world_size
-    still = sum(padded(n, world_size) for n in frozen)
+    if stage == 3:
+        parameters = shard + sum(padded(n, world_size) for n in frozen) // world_size
+    else:
+        parameters = whole + sum(frozen)
     mine = sum(numels) if stage == 0 else sum(owned(n, world_size, rank) for n in numels)
     masters = 0 if precision == "fp32" else whole if stage == 0 else shard
     return Memory(
-        parameters=size * (whole + still) // parts,
+        parameters=size * parameters,
         gradients=size * whole if stage < 2 else FP32 * shard,
         optimizer=FP32 * (masters + moments * mine),
     )

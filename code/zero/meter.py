@@ -59,8 +59,8 @@ class Meter(TorchDispatchMode):
             print(meter.live(), meter.peak)
 
     `model` (a module) and `opt` (any torch optimizer) are what exists already; `watch` adds more.
-    Other tensors made before the block count from their first use in it. Metering slows training
-    down several times: measure time in another run, with `Clock`.
+    Other tensors made before the block count from their first use in it. Metering makes a
+    small model about twice as slow: measure time in another run, with `Clock`.
 
     `current` and `peak` are total bytes; `cuda_peak` is the CUDA allocator's peak since the start
     of the block, or None without CUDA. After the block nothing new is seen, only what is freed.

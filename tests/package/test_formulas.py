@@ -150,7 +150,8 @@ def test_moments_of_the_optimizer(moments, optimizer):
 def test_frozen_parameters_have_no_other_state():
     with_frozen = f.model_states([16], 1, 4, frozen=[8])
     assert with_frozen == f.Memory(4 * (16 + 8), 4 * 16, 8 * 4)
-    assert f.model_states([16], 3, 4, frozen=[8]).parameters == 4 * (4 + 2)
+    assert f.model_states([16], 1, 4, frozen=[5]).parameters == 4 * (16 + 5)
+    assert f.model_states([16], 3, 4, frozen=[5]).parameters == 4 * (4 + 2)
     assert f.wire([16], 2, 4, frozen=[8]) == f.wire([16], 2, 4)
     assert f.wire([16], 3, 4, frozen=[8])["all_gather"] == 2 * 4 * 18
 
