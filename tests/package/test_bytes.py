@@ -32,12 +32,17 @@ def frozen_m0() -> nn.Module:
     return model
 
 
-MODELS = {"M0": m0, "frozen bias": frozen_m0}
+def million() -> nn.Module:
+    return zero.models.MLP((7, 990, 990, 5))
+
+
+MODELS = {"M0": m0, "frozen bias": frozen_m0, "million": million}
 # Stage, precision, moments, model.
 CASES = [
     *itertools.product(STAGES, ("fp32", "bf16", "fp16"), (2,), ("M0",)),
     *itertools.product(STAGES, ("fp32", "bf16"), (0, 1), ("M0",)),
     *itertools.product(STAGES, ("fp32", "bf16"), (2,), ("frozen bias",)),
+    *itertools.product(STAGES, ("fp32",), (2,), ("million",)),
 ]
 
 
@@ -82,11 +87,11 @@ def measured(n: int) -> list[dict[tuple, dict]]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_bytes_kept_and_sent(case, n):
     stage, precision, moments, name = case
-    frozen = [13] if "frozen" in name else []
+    frozen = [13] if name == "frozen bias" else []
     for rank, ranks_cases in enumerate(measured(n)):
         found = ranks_cases[case]
         numels = found["numels"]
-        assert sum(numels) == 174 - sum(frozen)
+        assert sum(numels) == sum(p.numel() for p in MODELS[name]().parameters()) - sum(frozen)
         predicted = formulas.model_states(
             numels, stage, n, precision, moments, rank=rank, frozen=frozen
         )

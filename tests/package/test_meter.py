@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from helpers import m0, rows
 from zero import comm, meter
-from zero.meter import KINDS, Clock, Meter
+from zero.meter import KINDS, Meter
 
 MB = 1_000_000
 
@@ -318,61 +318,3 @@ def test_timeline_and_peaks():
 def test_resident_memory_of_the_process():
     now, peak = meter.rss()
     assert peak >= now > 10 * MB
-
-
-# --- the clock -----------------------------------------------------------------------------------
-
-
-def test_clock_counts_each_second_once():
-    model = m0()
-    opt = torch.optim.AdamW(model.parameters())
-
-    def communicate(_):
-        comm.all_reduce(torch.zeros(4), name="hook")
-
-    model[0].weight.register_post_accumulate_grad_hook(communicate)
-    with Clock(model, opt) as clock:
-        for _ in range(3):
-            step(model, opt)
-            comm.all_gather(torch.zeros(4), async_op=True, name="late").wait()
-    split = clock.per_step()
-    assert clock.steps == 3
-    assert set(split) == {"forward", "backward", "communication", "optimizer", "other", "step"}
-    assert all(seconds > 0 for seconds in split.values())
-    whole = split.pop("step")
-    assert sum(split.values()) == pytest.approx(whole)
-    names = [e.name for e in clock.events[:5]]
-    assert names == ["forward", "all_reduce hook", "backward", "optimizer", "all_gather late"]
-    parts = [e.part for e in clock.events[:3]]
-    assert parts == ["forward", "communication", "backward"]
-    backward, hook = clock.events[2], clock.events[1]
-    assert backward.start < hook.start < hook.end < backward.end
-    inside = sum(e.end - e.start for e in clock.events if e.part != "communication")
-    assert inside < clock.per_step()["step"] * 3
-
-
-def test_clock_leaves_nothing_behind():
-    model = m0()
-    opt = torch.optim.SGD(model.parameters(), lr=0.1)
-    before = (torch.autograd.backward, comm.all_reduce, comm.Work.wait)
-    with pytest.raises(RuntimeError), Clock(model, opt) as clock:
-        model(torch.zeros(1, 3))  # a shape that does not fit
-    assert (torch.autograd.backward, comm.all_reduce, comm.Work.wait) == before
-    assert "step" not in vars(opt)
-    assert not model._forward_hooks
-    assert not model._forward_pre_hooks
-    assert clock.steps == 0
-    assert clock.seconds["forward"] > 0
-
-
-def test_scheduler_keeps_working_under_the_clock():
-    model = m0()
-    opt = torch.optim.SGD(model.parameters(), lr=0.1)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda i: 0.5**i)
-    with Clock(model, opt):
-        step(model, opt)
-        scheduler.step()
-    assert opt.param_groups[0]["lr"] == 0.05
-    step(model, opt)
-    scheduler.step()
-    assert opt.param_groups[0]["lr"] == 0.025
