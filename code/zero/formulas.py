@@ -112,12 +112,15 @@ def wire(
     precision: str = "fp32",
     *,
     frozen: Iterable[int] = (),
+    micro_batches: int = 1,
 ) -> dict[str, int]:
     """Bytes that each rank sends in one step, by collective (section 7 of the paper).
 
     Every reduce-scatter and every all-gather of a flat tensor sends (N-1)/N of its bytes, an
     all-reduce twice that, since it is one of each. `numels` and `frozen` as in `model_states`.
-    Stage 3 gathers the parameters twice, before forward and before backward.
+    Stage 3 gathers the parameters twice, before forward and before backward. With k micro-batches a
+    step, stages 0 and 1 send once, for they keep whole gradients; stage 2 reduces k times, and stage
+    3 does everything k times.
     """
     _check(stage, world_size, precision)
 
@@ -128,8 +131,9 @@ def wire(
     trained = once(numels)
     if stage == 0:
         return {"all_reduce": 2 * trained}
-    gathered = trained if stage < 3 else 2 * (trained + once(frozen))
-    return {"reduce_scatter": trained, "all_gather": gathered}
+    reduced = trained if stage == 1 else micro_batches * trained
+    gathered = trained if stage < 3 else micro_batches * 2 * (trained + once(frozen))
+    return {"reduce_scatter": reduced, "all_gather": gathered}
 
 
 # --- the paper: model states ---------------------------------------------------------------------

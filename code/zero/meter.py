@@ -172,8 +172,10 @@ class Meter(TorchDispatchMode):
     def _follow(
         self, tensor: torch.Tensor, kind: str = "activations", created: bool = False
     ) -> None:
-        for part in _plain_parts(tensor):
-            self._follow_storage(part.untyped_storage(), kind, created)
+        # A parameter that ZeRO-3 has released refuses to be used; looking at its storage is no use.
+        with torch._C.DisableTorchFunctionSubclass():
+            for part in _plain_parts(tensor):
+                self._follow_storage(part.untyped_storage(), kind, created)
 
     def _follow_storage(
         self, alive: torch.UntypedStorage, kind: str = "activations", created: bool = False

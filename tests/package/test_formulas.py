@@ -166,6 +166,20 @@ def test_wire_by_hand():
     assert set(f.wire([M0], 2, 1).values()) == {0}
 
 
+@pytest.mark.parametrize(
+    ("stage", "times"),
+    [
+        (0, {"all_reduce": 1}),
+        (1, {"reduce_scatter": 1, "all_gather": 1}),
+        (2, {"reduce_scatter": 4, "all_gather": 1}),
+        (3, {"reduce_scatter": 4, "all_gather": 4}),
+    ],
+)
+def test_wire_with_micro_batches(stage, times):
+    one = f.wire([M0], stage, 4)
+    assert f.wire([M0], stage, 4, micro_batches=4) == {op: one[op] * times[op] for op in one}
+
+
 sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=5)
 
 
