@@ -5,10 +5,16 @@ weights that one ordinary process gets from all rows? `reference` is that proces
 `assert_equal_to_reference` is the comparison.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
+
+import zero
+from zero.front import STAGES as CLASSES
+
+STAGES = tuple(sorted(CLASSES))
 
 ROWS = 8  # rows of one step, over all ranks
 INPUTS, HIDDEN, OUTPUTS = 7, 13, 5
@@ -127,3 +133,74 @@ def assert_equal_to_reference(
         if want.numel():
             worst = (have.double() - want.double()).abs().max().item()
             assert worst < atol, f"{name} differs from the reference by {worst:.3g}"
+
+
+# --- on several ranks ----------------------------------------------------------------------------
+
+
+def on_ranks(fn: Callable, world_size: int, *args, timeout: float = 30.0) -> list:
+    """`zero.launch` without output."""
+    return zero.launch(fn, world_size, *args, timeout=timeout, quiet=True)
+
+
+class Together:
+    """Many small cases in one launch, since starting ranks costs more than a case does.
+
+    `cases` are the arguments of all cases. `together(world_size, *case)` returns, by rank, what
+    `scenario(rank, world_size, *case)` returned. The first call for a world size runs all cases;
+    if that fails, each case gets a launch of its own, so that one fault hides no other.
+    """
+
+    def __init__(self, scenario: Callable, cases: Iterable[tuple]):
+        self.scenario, self.cases = scenario, list(cases)
+        self.results: dict[int, list[list]] = {}
+
+    def __call__(self, world_size: int, *case) -> list:
+        if world_size not in self.results:
+            with contextlib.suppress(zero.RankError):
+                by_rank = on_ranks(_run_all, world_size, self.scenario, self.cases)
+                self.results[world_size] = list(zip(*by_rank))
+            self.results.setdefault(world_size, [])
+        if not self.results[world_size]:
+            return on_ranks(self.scenario, world_size, *case)
+        return list(self.results[world_size][self.cases.index(case)])
+
+
+def _run_all(rank: int, world_size: int, scenario: Callable, cases: list[tuple]) -> list:
+    return [scenario(rank, world_size, *case) for case in cases]
+
+
+def sharded(
+    rank: int,
+    world_size: int,
+    stage: int,
+    *,
+    make: Callable[[], nn.Module] = m0,
+    optimizer: type[torch.optim.Optimizer] = torch.optim.AdamW,
+    groups: Callable[[nn.Module], list[dict]] | None = None,
+    **options,
+) -> tuple[nn.Module, zero.ZeroOptimizer]:
+    """The model and optimizer of `reference`, sharded at `stage`."""
+    model = make()
+    if groups is not None:
+        options["params"] = groups(model)
+    if "lr" not in options:
+        options |= SGD if optimizer is torch.optim.SGD else ADAMW
+    return model, zero.shard(model, stage, optimizer, **options)
+
+
+def train_sharded(
+    model: nn.Module,
+    opt: zero.ZeroOptimizer,
+    steps: Iterable[int] | int = 4,
+    data: Callable[..., tuple[Tensor, Tensor]] = rows,
+    **how,
+) -> list[float]:
+    """`train` on this rank's share of the data."""
+    return train(model, opt, lambda step: data(step, opt.rank, opt.world_size), steps, **how)
+
+
+def full_weights(model: nn.Module, opt: zero.ZeroOptimizer) -> dict[str, Tensor]:
+    """Copies of the whole parameters by name; stage 3 gathers them, so all ranks must call it."""
+    with opt.full_params():
+        return weights(model)
