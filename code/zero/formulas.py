@@ -118,9 +118,9 @@ def wire(
 
     Every reduce-scatter and every all-gather of a flat tensor sends (N-1)/N of its bytes, an
     all-reduce twice that, since it is one of each. `numels` and `frozen` as in `model_states`.
-    Stage 3 gathers the parameters twice, before forward and before backward. With k micro-batches a
-    step, stages 0 and 1 send once, for they keep whole gradients; stage 2 reduces k times, and stage
-    3 does everything k times.
+    Stage 3 gathers the parameters twice, before forward and before backward. With k micro-batches
+    a step, stages 0 and 1 send once, for they keep whole gradients; stage 2 reduces k times, and
+    stage 3 does everything k times.
     """
     _check(stage, world_size, precision)
 

@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .clock import Clock, patched
 from .timeline import KINDS, Event, History, Moment
+from .traffic import sent_by_op
 
 __all__ = ["KINDS", "Clock", "Event", "Meter", "Moment", "rss", "sent_by_op"]
 
@@ -289,19 +290,6 @@ def _kind_of_creator() -> str:
 
 
 # --- beside the meter ----------------------------------------------------------------------------
-
-
-def sent_by_op(log) -> dict[str, int]:
-    """Bytes of data that this rank sent, by collective, from a `comm.record()` log.
-
-    The keys are those of `formulas.wire`, so the two can be compared; control values (flags,
-    norms, digests) are left out.
-    """
-    totals: dict[str, int] = {}
-    for entry in log.entries:
-        if entry.kind == "data":
-            totals[entry.op] = totals.get(entry.op, 0) + entry.bytes
-    return totals
 
 
 def rss() -> tuple[int, int]:

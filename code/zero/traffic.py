@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import comm
+
 # For each call: which argument holds the tensors, and how many times their bytes this rank sends,
 # as multiples of 1/N.
 _SHARES = {
@@ -83,6 +85,19 @@ class Traffic(TorchDispatchMode):
         tensors = [given] if isinstance(given, torch.Tensor) else _flat(given)
         sent = sum(t.nbytes for t in tensors) * share // ranks
         self.calls.append(Call(op, sent, tensors[0].dtype, sum(t.numel() for t in tensors), ranks))
+
+
+def sent_by_op(log: comm.Log) -> dict[str, int]:
+    """Bytes of data that this rank sent, by collective, from a `comm.record()` log.
+
+    The keys are those of `formulas.wire`, so the two can be compared; control values (flags,
+    norms, digests) are left out.
+    """
+    totals: dict[str, int] = {}
+    for entry in log.entries:
+        if entry.kind == "data":
+            totals[entry.op] = totals.get(entry.op, 0) + entry.bytes
+    return totals
 
 
 def _flat(nested: list) -> list[torch.Tensor]:
