@@ -38,11 +38,13 @@ class ParamSlice:
 class Bucket:
     """One flat buffer. `named` are (name, parameter) of one dtype; all ranks must pass the same.
 
-    With `sharded=False` (plain data parallelism) every rank owns the whole buffer.
+    With `sharded=False` (plain data parallelism) every rank owns the whole buffer. With
+    `resident=False` (ZeRO-3) the shard is memory of its own, so that `flat` can be freed.
 
-    Attributes: `layout`; `flat` [padded_numel] in the model's dtype; `master` [owned] in the
-    optimizer's dtype; `slices`; `grad`, the gradients of the whole bucket or None; `owned_grad`
-    [owned], the averaged gradient of what this rank owns, or None.
+    Attributes: `layout`; `flat` [padded_numel] and `shard` [owned] in the model's dtype; `master`
+    [owned] in the optimizer's dtype, the same tensor as `shard` where no master copy is needed;
+    `slices`; `grad`, the gradients of the whole bucket or None; `owned_grad` [owned], the averaged
+    gradient of what this rank owns, or None.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Bucket:
         group: comm.Group,
         precision: Precision,
         sharded: bool = True,
+        resident: bool = True,
     ):
         self.names = [name for name, _ in named]
         self.params = [p for _, p in named]
@@ -58,18 +61,22 @@ class Bucket:
         self.group, self.sharded = group, sharded
         self.rank = comm.rank(group)
         self.layout = FlatLayout(((n, p.shape) for n, p in named), comm.world_size(group))
+        self.trainable = self.params[0].requires_grad
         original = self._pack(self.params)
         comm.broadcast(original, group=group, name="start weights")
-        self.dtype = precision.param(original.dtype)
-        self.flat = original.to(self.dtype)
-        self.master = self.owned(original)
-        self.has_master = self.dtype != original.dtype
+        self.flat = original.to(precision.param(original.dtype))
+        self.shard = self.owned(self.flat)
+        if not resident:
+            self.shard = self.shard.clone()
+        self.has_master = self.trainable and precision.param_dtype is not None
+        self.master = self.shard
         if self.has_master:
-            self.master = self.master.to(precision.master(original.dtype), copy=True)
+            self.master = self.owned(original).to(precision.master(original.dtype), copy=True)
         self._point_params_into(self.flat)
-        self.slices = [self._slice(s) for s in self._owned_slices()]
+        self.slices = [self._slice(s) for s in self._owned_slices()] if self.trainable else []
         self.grad: torch.Tensor | None = None
         self.owned_grad: torch.Tensor | None = None
+        self.missing = set(self.params)  # parameters without a gradient in this backward pass
 
     def owned(self, flat: torch.Tensor) -> torch.Tensor:
         """This rank's range of a buffer laid out like `flat`: a view."""
@@ -84,6 +91,28 @@ class Bucket:
         if p.grad.data_ptr() != view.data_ptr() or p.grad.dtype != view.dtype:
             view.copy_(p.grad)
             p.grad = view
+
+    def move_gradient(self, p: nn.Parameter) -> None:
+        """Move `p.grad` into its place in `grad`, and leave nothing in `p.grad`.
+
+        A parameter can come twice in one backward pass (recomputed blocks that share it): its
+        second gradient is added.
+        """
+        view = self.grad_views()[self.index[p]]
+        if p in self.missing:
+            view.copy_(p.grad)
+            self.missing.remove(p)
+        else:
+            view.add_(p.grad)
+        p.grad = None
+
+    def close_gradients(self) -> None:
+        """Make `grad` ready to be averaged, and await the next backward pass's gradients."""
+        views = self.grad_views()
+        for p in self.missing:
+            views[self.index[p]].zero_()
+        self.grad[self.layout.numel :].zero_()
+        self.missing = set(self.params)
 
     def complete_gradients(self) -> None:
         """Make `grad` ready to be averaged: zero where this rank has no gradient.
@@ -100,7 +129,7 @@ class Bucket:
     def grad_views(self) -> list[torch.Tensor]:
         """One view of `grad` for each parameter, in its shape; `grad` is made when it is None."""
         if self.grad is None:
-            self.grad = self.flat.new_zeros(self.layout.padded_numel)
+            self.grad = self.flat.new_empty(self.layout.padded_numel)
             self._views = list(self.layout.views(self.grad).values())
         return self._views
 
@@ -113,6 +142,7 @@ class Bucket:
     def free_grad(self) -> None:
         """Give the memory of `grad` back."""
         self.grad, self._views = None, []
+        self.missing = set(self.params)
 
     def _pack(self, params: list[nn.Parameter]) -> torch.Tensor:
         padding = params[0].new_zeros(self.layout.padding)

@@ -128,11 +128,18 @@ def _choose_backend(backend: str | None, local_ranks: int) -> tuple[str, str]:
     return "nccl", "a CUDA device for each rank"
 
 
+def leave() -> None:
+    """Tell the other ranks that this one calls no further collective; it does not wait for them."""
+    if dist.is_initialized() and dist.get_world_size() > 1 and "gloo" in dist.get_backend():
+        exchange.mesh(None)
+        exchange.leave_groups()
+
+
 def shutdown() -> None:
     """Leave the world; every rank should call it when training is over."""
     if dist.is_initialized():
+        leave()
         dist.destroy_process_group()
-    exchange.forget_groups()
 
 
 def rank(group: Group = None) -> int:

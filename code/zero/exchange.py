@@ -24,6 +24,7 @@ import torch.distributed as dist
 PIECE = 1 << 18  # elements added at a time: a few such pieces fit into a core's cache
 IN_FLIGHT = 32 << 20  # bytes of receive buffers that one reduce-scatter holds at most
 TEXT_BYTES = 512
+LEFT = -1  # in place of a digest: this rank takes part in nothing any more
 
 Bounds = list[tuple[int, int]]
 
@@ -94,8 +95,17 @@ class Mesh:
         """Compare the digests of all ranks, once a ticket; all ranks raise if they differ."""
         handles, ticket.handles = ticket.handles, []
         self.wait(handles, ticket)
+        left = (ticket.digests == LEFT).nonzero().flatten().tolist()
+        if left:
+            who = f"rank {left[0]} has" if len(left) == 1 else f"ranks {left} have"
+            raise CommError(f"{who} left while rank {self.rank} waits in {ticket.text}")
         if handles and (ticket.digests != ticket.digests[0]).any():
             raise MismatchError(self._explain(ticket.text))
+
+    def leave(self) -> None:
+        """Tell the peers that this rank calls no further collective, so that none waits for it."""
+        notice = torch.full((1,), LEFT)
+        self.farewell = [self.send(notice, p, 0) for p in self.peers], notice
 
     def wait(self, handles: list, ticket: Ticket) -> None:
         """Wait for requests; a lost or silent peer becomes a CommError naming the collective."""
@@ -135,8 +145,10 @@ def mesh(group: dist.ProcessGroup | None) -> Mesh:
     return _meshes[group]
 
 
-def forget_groups() -> None:
-    """Drop what belongs to groups that no longer exist."""
+def leave_groups() -> None:
+    """Leave every group: peers that still wait for this rank get a CommError that says so."""
+    for m in _meshes.values():
+        m.leave()
     _meshes.clear()
 
 

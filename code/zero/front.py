@@ -10,8 +10,10 @@ from torch import nn
 from .ddp import Ddp
 from .optimizer import ZeroOptimizer
 from .stage1 import Zero1
+from .stage2 import Zero2
+from .stage3 import Zero3
 
-STAGES = {0: Ddp, 1: Zero1}
+STAGES = {0: Ddp, 1: Zero1, 2: Zero2, 3: Zero3}
 
 
 def shard(

@@ -23,7 +23,7 @@ from torch import nn
 
 from . import clip, comm
 from .bucket import Bucket, ParamSlice
-from .groups import inner_optimizer, named_parameters, outer_groups
+from .groups import inner_optimizer, named_parameters, outer_groups, tensor_parallel_group
 from .precision import LossScale, policy
 
 
@@ -43,7 +43,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
     """
 
     stage: int
-    sharded = True
+    sharded = True  # does each rank own only a part?
+    shards_frozen = False  # are frozen parameters divided too?
 
     def __init__(
         self,
@@ -66,9 +67,11 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.bucket_bytes, self.naive_reduce = bucket_bytes, naive_reduce
         self.names = named_parameters(model, self)
         self.trainable = [p for p in self.names if p.requires_grad]
+        self.tp_group = tensor_parallel_group(self.names, group)
         self._was_trainable = set(self.trainable)
         groups = outer_groups(self.names, params)
         self._start_equal()
+        self.frozen_buckets: list[Bucket] = []
         self.buckets: list[Bucket] = self.make_buckets()
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
         self.slices: list[ParamSlice] = [s for b in self.buckets for s in b.slices]
@@ -85,8 +88,11 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._reduced = False  # do the slices hold the averaged gradients of this step?
         self._scaled = False
         self._used: set[nn.Parameter] = set()  # parameters with a gradient on this rank
+        self.passes = 0  # backward passes since zero_grad whose gradients are averaged already
         for p in self.trainable:
             p.register_post_accumulate_grad_hook(self._on_gradient)
+        if self.model is not None:
+            self.model.register_load_state_dict_post_hook(lambda *_: self.load_masters())
         self._ready = True
 
     # --- what a stage defines -----------------------------------------------------------------
@@ -166,6 +172,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if set_to_none:
             self._used.clear()
         self._reduced = self._scaled = False
+        self.passes = 0
 
     def forget_gradients(self) -> None:
         """Reset what a stage keeps of gradients between backward passes."""
@@ -195,7 +202,10 @@ class ZeroOptimizer(torch.optim.Optimizer):
     def grad_norm(self, norm_type: float = 2.0) -> float:
         """The norm of the averaged gradients as they are now, over all ranks. Collective."""
         self.reduce()
-        return clip.global_norm(self._grads(), float(norm_type), self.group, self.sharded)
+        whole, cut = self._grads(cut=False), self._grads(cut=True)
+        return clip.global_norm(
+            whole, float(norm_type), self.group, self.sharded, cut=cut, tp_group=self.tp_group
+        )
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the loss scale: in fp16 call `opt.scale(loss).backward()`."""
@@ -218,24 +228,61 @@ class ZeroOptimizer(torch.optim.Optimizer):
 
         Collective. Without `write_back`, an edit raises RuntimeError on every rank at the end.
         """
-        before = [b.flat.clone() for b in self.buckets]
-        yield
-        self._keep_or_refuse_edits(before, write_back)
+        buckets = self.buckets + self.frozen_buckets
+        self.gather_all()
+        before = [_checksum(b.flat) for b in buckets]
+        try:
+            yield
+            if write_back:
+                for b in buckets:
+                    comm.broadcast(b.flat, group=self.group, name="edited weights")
+                    b.shard.copy_(b.owned(b.flat))
+                self.load_masters()
+                return
+            edited = any(_checksum(b.flat) != c for b, c in zip(buckets, before, strict=True))
+            if comm.any_rank(edited, group=self.group, name="edited"):
+                raise RuntimeError(
+                    "weights were changed inside full_params() without write_back=True; "
+                    "at ZeRO-3 the change is lost"
+                )
+        finally:
+            self.release_all()
 
+    def gather_all(self) -> None:
+        """Bring all parameters into memory, where a stage does not keep them there."""
+
+    def release_all(self) -> None:
+        """Undo `gather_all`."""
+
+    def backward_aborted(self) -> None:
+        """An exception stopped the last backward pass half-way: drop what it has left.
+
+        Raises RuntimeError if earlier micro-batches of this step are averaged already: the two
+        cannot be told apart any more.
+        """
+        if self.passes:
+            raise RuntimeError(
+                "a backward pass was interrupted after others of the same step were complete; "
+                "call opt.zero_grad() and repeat all micro-batches of the step"
+            )
+        self.forget_gradients()
+
+    @torch.no_grad()
     def load_masters(self) -> None:
         """Make the masters equal to the model's parameters, after these were written by hand."""
         for bucket in self.buckets:
             if bucket.has_master:
-                bucket.master.copy_(bucket.owned(bucket.flat))
+                bucket.master.copy_(bucket.shard)
 
     def tensors(self) -> dict[str, list[torch.Tensor]]:
         """The model states this rank keeps, by kind; tensors may share storage."""
         states = [v for s in self.inner.state.values() for v in s.values() if torch.is_tensor(v)]
         masters = [b.master for b in self.buckets if b.has_master]
         grads = [g for b in self.buckets for g in (b.grad, b.owned_grad) if g is not None]
-        params = [b.flat for b in self.buckets] + [p.data for p in self.names]
+        kept = [t for b in self.buckets + self.frozen_buckets for t in (b.flat, b.shard)]
+        kept += [p.data for p in self.names if not (p.requires_grad or self.shards_frozen)]
         return {
-            "parameters": params,
+            "parameters": kept,
             "gradients": grads + [p.grad for p in self.names if p.grad is not None],
             "optimizer": masters + [t for t in states if t.dim() > 0],
             "counters": [t for t in states if t.dim() == 0],
@@ -267,13 +314,18 @@ class ZeroOptimizer(torch.optim.Optimizer):
             groups.setdefault((p.dtype, p.device), []).append((self.names[p], p))
         return list(groups.values())
 
-    def reduce_bucket(self, bucket: Bucket, async_op: bool = False, out=None):
-        """Average `bucket.grad` over the ranks into `out` (or in place). Collective."""
+    def reduce_bucket(
+        self, bucket: Bucket, out: torch.Tensor, async_op: bool = False
+    ) -> torch.Tensor | comm.Work:
+        """Average `bucket.grad` over the ranks; this rank's part comes into `out`. Collective.
+
+        With `naive_reduce`, by an all-reduce of which all but the own part is thrown away.
+        """
         name = f"gradients of {bucket.names[0]}.., step {self.steps + 1}"
         if self.naive_reduce:
             comm.all_reduce(bucket.grad, group=self.group, name=name)
-            own = bucket.owned(bucket.grad)
-            return own if out is None else out.copy_(own)
+            out = out.copy_(bucket.owned(bucket.grad))
+            return comm.Work(out, []) if async_op else out
         return comm.reduce_scatter(bucket.grad, out, group=self.group, name=name, async_op=async_op)
 
     def _on_gradient(self, p: nn.Parameter) -> None:
@@ -290,14 +342,13 @@ class ZeroOptimizer(torch.optim.Optimizer):
     def _start_equal(self) -> None:
         """Give every rank rank 0's buffers and frozen parameters (buckets do the others)."""
         tensors = list(self.model.buffers()) if self.model else []
-        tensors += [p for p in self.names if not p.requires_grad]
-        for t in tensors:
+        frozen = [p for p in self.names if not (p.requires_grad or self.shards_frozen)]
+        for t in tensors + frozen:
             as_bytes = t.detach().reshape(-1).contiguous().view(torch.uint8)
             comm.broadcast(as_bytes, group=self.group, name="start buffers")
             t.data.copy_(as_bytes.view(t.dtype).view(t.shape))
-        for p in self.names:
-            if not p.requires_grad:
-                p.data = p.data.to(self.precision.param(p.dtype))
+        for p in frozen:
+            p.data = p.data.to(self.precision.param(p.dtype))
 
     def _agree_used(self) -> set[nn.Parameter]:
         mine = torch.tensor([p in self._used for p in self.trainable], dtype=torch.uint8)
@@ -308,6 +359,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
     def _agree_finite(self) -> bool:
         bad = not all(bool(torch.isfinite(g.abs().max())) for g in self._grads() if g.numel())
         bad = comm.any_rank(bad, group=self.group, name="overflow")
+        if self.tp_group is not None:
+            bad = comm.any_rank(bad, group=self.tp_group, name="overflow over parts")
         if self.loss_scale is not None:
             self.loss_scale.update(bad)
         if not bad:
@@ -326,8 +379,13 @@ class ZeroOptimizer(torch.optim.Optimizer):
             )
         return False
 
-    def _grads(self) -> list[torch.Tensor]:
-        return [s.param.grad for s in self.slices if s.param.grad is not None]
+    def _grads(self, cut: bool | None = None) -> list[torch.Tensor]:
+        """The slices' gradients; of parameters that tensor parallelism has cut, or has not."""
+        return [
+            s.param.grad
+            for s in self.slices
+            if s.param.grad is not None and cut in (None, hasattr(s.whole, "tp_cut"))
+        ]
 
     def _name_nonfinite(self) -> str:
         """The parameters with inf or NaN in this step's gradient, over all ranks. Collective."""
@@ -337,8 +395,10 @@ class ZeroOptimizer(torch.optim.Optimizer):
             if s.param.grad is not None and not s.param.grad.isfinite().all()
         }
         mine = torch.tensor([p in bad for p in self.trainable], dtype=torch.uint8)
-        flags = comm.all_gather_small(mine.to(comm.device()), group=self.group).amax(0).tolist()
-        names = [self.names[p] for p, flag in zip(self.trainable, flags, strict=True) if flag]
+        flags = comm.all_gather_small(mine.to(comm.device()), group=self.group).amax(0)
+        if self.tp_group is not None:
+            flags = comm.all_gather_small(flags, group=self.tp_group).amax(0)
+        names = [self.names[p] for p, f in zip(self.trainable, flags.tolist(), strict=True) if f]
         return "inf or NaN in the gradient of " + ", ".join(names[:5])
 
     def _check_scaled(self) -> None:
@@ -352,3 +412,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
                     f"requires_grad of {name} was changed after sharding; freeze or unfreeze "
                     f"parameters before zero.shard"
                 )
+
+
+def _checksum(flat: torch.Tensor) -> int:
+    if not flat.numel():
+        return 0
+    return int(flat.view(torch.uint8).view(-1, flat.element_size()).sum(0, dtype=torch.int64).sum())

@@ -57,8 +57,9 @@ class Zero1(ZeroOptimizer):
         works = []
         for bucket in self.buckets:
             if bucket.has_master:
-                bucket.owned(bucket.flat).copy_(bucket.master)
-                bucket.drop_owned_grad()
+                bucket.shard.copy_(bucket.master)
+                if bucket.grad is not None:  # the whole 16-bit gradients stay until zero_grad
+                    bucket.drop_owned_grad()
             name = f"parameters {bucket.names[0]}.."
             works.append(comm.all_gather(bucket.flat, group=self.group, name=name, async_op=True))
         for work in works:

@@ -1,0 +1,72 @@
+"""A parameter whose memory has been given back, and which says so when it is used.
+
+ZeRO-3 frees the storage of a parameter between uses, but leaves its shape. To read it then would
+read freed memory. So a released parameter changes its class to `ReleasedParameter`, which answers
+what needs no data (shape, dtype, gradient, hooks, repr) and raises for everything else, with the
+parameter's name. `torch.nn.UninitializedParameter` changes class in the same way.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+_READS_DATA = {"data", "T", "mT", "H", "mH", "real", "imag"}
+_HARMLESS = {
+    "__hash__",
+    "dim",
+    "element_size",
+    "is_contiguous",
+    "is_floating_point",
+    "is_complex",
+    "nelement",
+    "numel",
+    "register_hook",
+    "register_post_accumulate_grad_hook",
+    "requires_grad_",
+    "size",
+    "stride",
+}
+
+
+class ReleasedParameter(nn.Parameter):
+    """A parameter that is not in memory on this rank at the moment."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if _needs_data(func):
+            names = [a.zero_name for a in _flatten(args) if isinstance(a, ReleasedParameter)]
+            raise RuntimeError(
+                f"{func.__name__} needs the data of {', '.join(names)}, which ZeRO-3 has released "
+                f"on this rank. Outside of the module that owns it a parameter is there only in "
+                f"`with opt.full_params():`"
+            )
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    def __repr__(self) -> str:
+        return f"ReleasedParameter({self.zero_name}, shape={tuple(self.shape)}, dtype={self.dtype})"
+
+
+def mark_released(p: nn.Parameter, name: str) -> None:
+    """Let `p` refuse every use of its data."""
+    p.zero_name = name
+    p.__class__ = ReleasedParameter
+
+
+def mark_present(p: nn.Parameter) -> None:
+    """Let `p` be an ordinary parameter again."""
+    p.__class__ = nn.Parameter
+
+
+def _needs_data(func) -> bool:
+    if func.__name__ in ("__get__", "__set__", "__delete__"):
+        return func.__self__.__name__ in _READS_DATA
+    return func.__name__ not in _HARMLESS
+
+
+def _flatten(args: tuple) -> list:
+    flat = []
+    for a in args:
+        flat += list(a) if isinstance(a, (list, tuple)) else [a]
+    return flat

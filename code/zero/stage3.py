@@ -1,0 +1,260 @@
+"""ZeRO-3: the parameters are sharded as well (P_os+g+p in the paper, section 5.3).
+
+At rest a rank holds 1/N of everything. The model is divided into units (its blocks), and a unit's
+whole parameters are on a rank only while the unit computes:
+
+    before a unit's forward     gather its parameters          (all-gather, Ψ in all)
+    after it                    release them
+    before its backward         gather them again              (all-gather, Ψ)
+    after it                    reduce its gradients           (reduce-scatter, Ψ)
+                                release it
+
+So a step sends 3Ψ instead of 2Ψ, and there is nothing to publish after the update: the next gather
+brings the new weights. One unit ahead is gathered early (prefetch), in the order of the pass
+before; so two units are in memory at a time, and the network works while the processor does.
+
+The moments come from hooks: before and after each unit's forward, on its outputs (their gradient
+arrives: the unit's backward begins) and on its inputs (their gradient is complete: it is over).
+Units that cannot tell when they are over (no input needs a gradient, a parameter was not used) are
+closed when the whole backward pass ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from .backward import BackwardEnd, running
+from .bucket import Bucket
+from .cut import cut
+from .flight import Flight
+from .meta import allocate_on_demand, materialize
+from .nested import tensors_in
+from .optimizer import ZeroOptimizer
+from .prefetch import Prefetcher
+from .unit import Unit
+
+
+class Call:
+    """One forward pass through a unit's module, as its backward pass will need to know it."""
+
+    def __init__(self, unit: Unit, inputs: list[torch.Tensor], over: Callable[[Call], None]):
+        self.unit, self.over = unit, over
+        self.begun = False  # has the backward pass reached it?
+        self.waiting = len(inputs)  # inputs whose gradient is not complete
+        self.handles = [t.register_hook(self._input_done) for t in inputs]
+
+    def _input_done(self, grad: torch.Tensor) -> None:
+        self.waiting -= 1
+        if self.waiting == 0:
+            for handle in self.handles:  # an input may be a leaf that outlives this graph
+                handle.remove()
+            self.over(self)
+
+
+class Zero3(ZeroOptimizer):
+    """Parameters, gradients and optimizer states sharded.
+
+    Memory per rank, Ψ parameters with Adam: fp32 16Ψ/N bytes, 16-bit 18Ψ/N (fp32 gradients of the
+    shard), and at most two neighbouring units in full. Sends 3Ψ (N-1)/N elements a step.
+
+    units: module classes that become units; by default the blocks (see `cut.find_units`). init: for
+    a model on the meta device, called with each module that holds parameters to set its values; by
+    default the module's own `reset_parameters()`. The full model then never exists on any rank.
+    """
+
+    stage = 3
+    shards_frozen = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: type[torch.optim.Optimizer] = torch.optim.AdamW,
+        *,
+        units: list[type] | None = None,
+        init: Callable[[nn.Module], None] | None = None,
+        **options,
+    ):
+        if not isinstance(model, nn.Module):
+            raise ValueError("stage 3 gathers modules; give it the model, not its parameters")
+        self.unit_classes, self.init = units, init
+        self.on_demand = allocate_on_demand(model)
+        super().__init__(model, optimizer, **options)
+
+    # --- units ----------------------------------------------------------------------------------
+
+    def make_buckets(self) -> list[Bucket]:
+        """Cut the model into units, one after the other, and release each as soon as it is cut."""
+        self.flight = Flight(self)
+        self.prefetcher = Prefetcher()
+        self.backward_end = BackwardEnd(self.model, self.end_backward, self.backward_aborted)
+        self.pinned = False  # inside `full_params`: nothing is released
+        self.begun: list[Call] = []  # calls that the running backward pass has reached
+        parts = cut(self.model, self.unit_classes)
+        self.units: list[Unit] = []
+        for part in parts:
+            if self.on_demand:
+                materialize(part.module, part.own, self.init)
+            named = [(self.names[p], p) for p in part.own]
+            self.units.append(Unit(part.name, part.module, named, self.group, self.precision))
+        self.unit_of = {p: u for u in self.units for b in u.buckets for p in b.params}
+        for part, unit in zip(parts, self.units, strict=True):
+            owners = [self.unit_of[p] for p in part.tied]
+            unit.needs = list(dict.fromkeys([unit, *owners]))
+            self._hook(unit)
+        self.model.register_forward_hook(self._model_done, always_call=True)
+        self.frozen_buckets = [b for u in self.units for b in u.frozen]
+        return [b for u in self.units for b in u.trainable]
+
+    def _hook(self, unit: Unit) -> None:
+        calls: list[Call | None] = []  # running calls of this module, innermost last
+
+        def before(module, args, kwargs):
+            calls.append(self.before_forward(unit, tensors_in([args, kwargs])))
+
+        def after(module, args, output):
+            if calls:
+                self.after_forward(unit, calls.pop(), tensors_in(output))
+
+        unit.module.register_forward_pre_hook(before, with_kwargs=True)
+        # always_call: also when forward raises, so that an exception leaves nothing gathered.
+        unit.module.register_forward_hook(after, always_call=True)
+
+    # --- the moments ----------------------------------------------------------------------------
+
+    def before_forward(self, unit: Unit, inputs: list[torch.Tensor]) -> Call | None:
+        """Gather the unit; start to gather the next. In a recomputation it may be there already."""
+        recomputing = running()
+        if not recomputing:
+            self.prefetcher.needed("forward", unit)
+        for u in unit.needs:
+            u.running += 1
+            u.gather()
+        if not recomputing:
+            self.prefetcher.start_next("forward")
+        if not torch.is_grad_enabled():
+            return None
+        return Call(unit, [t for t in inputs if t.requires_grad], self.backward_over)
+
+    def after_forward(self, unit: Unit, call: Call | None, outputs: list[torch.Tensor]) -> None:
+        """Release the unit, and let its outputs' gradient call it back."""
+        differentiable = [t for t in outputs if t.requires_grad] if call else []
+        for t in differentiable:
+            t.register_hook(lambda grad: self.before_backward(call))
+        for u in unit.needs:
+            u.running -= 1
+            if differentiable and running():
+                self._open(u)  # recomputed: its backward comes right now
+            self._release(u)
+
+    def before_backward(self, call: Call) -> None:
+        """The gradient of an output has arrived: gather what the unit's backward needs."""
+        self.backward_end.arm()
+        if call.begun:
+            return
+        call.begun = True
+        self.begun.append(call)
+        self.prefetcher.needed("backward", call.unit)
+        for u in call.unit.needs:
+            self._open(u)
+            if call.waiting:
+                u.backward_calls.add(call)
+            u.gather()
+        if sum(u.open for u in self.units) == 1:
+            self.prefetcher.start_next("backward")
+
+    def on_gradient(self, p: nn.Parameter) -> None:
+        """Put the gradient into the unit's bucket; close the unit if it was the last one."""
+        self.backward_end.arm()
+        bucket, unit = self.bucket_of[p], self.unit_of[p]
+        if bucket is self.flight.bucket:
+            self.flight.land()
+        self._open(unit)
+        bucket.move_gradient(p)
+        self._close_if_done(unit)
+
+    def backward_over(self, call: Call) -> None:
+        """The gradients of all inputs of a call are complete: nothing is left to compute in it."""
+        for u in call.unit.needs:
+            u.backward_calls.discard(call)
+            self._close_if_done(u)
+
+    def end_backward(self) -> None:
+        """The whole backward pass is over: close the units that could not tell that they were."""
+        for unit in reversed(self.units):
+            if unit.open:
+                self._close(unit)
+        self.flight.land()
+        self.prefetcher.pass_over("backward")
+        for call in self.begun:
+            call.begun = False  # the same graph may run backward again (retain_graph)
+        self.begun = []
+        self.passes += 1
+
+    def _model_done(self, module: nn.Module, args: tuple, output: object) -> None:
+        if not running():
+            self.prefetcher.pass_over("forward")
+
+    # --- transitions ----------------------------------------------------------------------------
+
+    def _open(self, unit: Unit) -> None:
+        unit.open = True
+
+    def _close_if_done(self, unit: Unit) -> None:
+        if unit.open and not unit.missing and not unit.backward_calls:
+            self._close(unit)
+            self.prefetcher.start_next("backward")
+
+    def _close(self, unit: Unit) -> None:
+        """Send the unit's gradients off, missing ones as zero, and release its parameters."""
+        unit.open = False
+        unit.backward_calls.clear()
+        for bucket in unit.trainable:
+            self.flight.start(bucket)
+        self._release(unit)
+
+    def _release(self, unit: Unit) -> None:
+        if not (self.pinned or unit.open or unit.running):
+            unit.release()
+
+    # --- what the optimizer asks of a stage -----------------------------------------------------
+
+    def finish_gradients(self) -> None:
+        """Nothing is left to average; a bucket that never had a gradient counts as zero."""
+        for bucket in self.buckets:
+            if bucket.owned_grad is None:
+                bucket.owned_grad = torch.zeros_like(bucket.master)
+
+    def publish(self) -> None:
+        """Only a 16-bit shard must be refreshed; the next gather brings it to the others."""
+        for bucket in self.buckets:
+            if bucket.has_master:
+                bucket.shard.copy_(bucket.master)
+
+    def forget_gradients(self) -> None:
+        """Drop the averages, and whatever an interrupted backward pass has left behind."""
+        self.flight.land()
+        self.prefetcher.forget_pass()
+        self.backward_end.disarm()
+        self.begun = []
+        for unit in self.units:
+            unit.open = False
+            unit.backward_calls.clear()
+            for bucket in unit.trainable:
+                bucket.owned_grad = None
+                bucket.free_grad()
+            self._release(unit)
+
+    def gather_all(self) -> None:
+        """Every unit in full, until `release_all`; collective."""
+        self.pinned = True
+        for unit in self.units:
+            unit.gather()
+
+    def release_all(self) -> None:
+        """Back to shards only."""
+        self.pinned = False
+        for unit in self.units:
+            self._release(unit)

@@ -1,0 +1,102 @@
+"""A unit of ZeRO-3: the parameters that are gathered together, and released together.
+
+A unit is in one of three states, and each has its price in memory on this rank:
+
+    SHARDED     only the rank's shards: 1/N of the unit
+    GATHERING   the full buffer is allocated and being filled: 1/N and the whole
+    FULL        as GATHERING, and the parameters can be used
+
+`start_gather` leads from the first to the second, `gather` to the third, `release` back to the
+first. Releasing frees the *storage* of the flat buffer; the buffer, the parameters that view it
+and whatever autograd has saved of them stay, as views of an empty storage. The next `gather`
+allocates the same storage again, and all of them are valid again. Dropping a reference would not
+do: autograd's references would keep the full weights alive from forward to backward.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from torch import nn
+
+from . import comm
+from .bucket import Bucket
+from .precision import Precision
+from .released import mark_present, mark_released
+
+
+class State(enum.Enum):
+    """What is in memory of a unit on this rank."""
+
+    SHARDED = "sharded"
+    GATHERING = "gathering"
+    FULL = "full"
+
+
+class Unit:
+    """The parameters of one part of the model, in one bucket for each dtype and trainability.
+
+    `module` is the part of the model, `name` its name. `needs` are the units whose parameters the
+    module's forward uses: this one, and the owners of weights that are tied into it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: nn.Module,
+        named: list[tuple[str, nn.Parameter]],
+        group: comm.Group,
+        precision: Precision,
+    ):
+        self.name, self.module, self.group = name, module, group
+        kinds: dict[tuple, list[tuple[str, nn.Parameter]]] = {}
+        for n, p in named:
+            kinds.setdefault((p.dtype, p.requires_grad), []).append((n, p))
+        self.buckets = [Bucket(k, group, precision, resident=False) for k in kinds.values()]
+        self.trainable = [b for b in self.buckets if b.trainable]
+        self.frozen = [b for b in self.buckets if not b.trainable]
+        self.needs: list[Unit] = [self]
+        self.running = 0  # forward passes that use this unit at the moment
+        self.backward_calls: set[object] = set()  # calls whose backward has begun and is not over
+        self.open = False  # has the backward pass reached this unit, and not closed it yet?
+        self.state = State.FULL
+        self._works: list[comm.Work] = []
+        self.release()
+
+    @property
+    def missing(self) -> bool:
+        """Does a trainable parameter still wait for its gradient in this backward pass?"""
+        return any(b.missing for b in self.trainable)
+
+    def start_gather(self) -> None:
+        """Allocate the full buffers and start to fill them. Collective."""
+        if self.state is not State.SHARDED:
+            return
+        self.state = State.GATHERING
+        for b in self.buckets:
+            b.flat.untyped_storage().resize_(b.flat.numel() * b.flat.element_size())
+            b.owned(b.flat).copy_(b.shard)
+            what = f"parameters of {self.name}"
+            self._works.append(comm.all_gather(b.flat, group=self.group, name=what, async_op=True))
+
+    def gather(self) -> None:
+        """Make the parameters usable; when it returns the unit is FULL. Collective."""
+        self.start_gather()
+        if self.state is State.GATHERING:
+            for work in self._works:
+                work.wait()
+            self._works = []
+            for b in self.buckets:
+                for p in b.params:
+                    mark_present(p)
+            self.state = State.FULL
+
+    def release(self) -> None:
+        """Free the full buffers; afterwards the unit is SHARDED. Not collective."""
+        if self.state is State.GATHERING:
+            self.gather()  # data that is on its way must not arrive in freed memory
+        for b in self.buckets:
+            b.flat.untyped_storage().resize_(0)
+            for name, p in zip(b.names, b.params, strict=True):
+                mark_released(p, name)
+        self.state = State.SHARDED
