@@ -17,7 +17,7 @@ from zero import comm, formulas
 from zero.meter import KINDS, Meter, sent_by_op
 from zero.traffic import Traffic
 
-STAGES = (0, 1)
+STAGES = (0, 1, 2, 3)
 OPTIMIZERS = {
     2: (torch.optim.AdamW, {"lr": 1e-2}),
     1: (torch.optim.SGD, {"lr": 1e-2, "momentum": 0.9}),
@@ -39,10 +39,12 @@ def million() -> nn.Module:
 MODELS = {"M0": m0, "frozen bias": frozen_m0, "million": million}
 # Stage, precision, moments, model.
 CASES = [
-    *itertools.product(STAGES, ("fp32", "bf16", "fp16"), (2,), ("M0",)),
-    *itertools.product(STAGES, ("fp32", "bf16"), (0, 1), ("M0",)),
-    *itertools.product(STAGES, ("fp32", "bf16"), (2,), ("frozen bias",)),
-    *itertools.product(STAGES, ("fp32",), (2,), ("million",)),
+    *itertools.product(STAGES, ("fp32", "bf16"), (2,), ("M0",)),
+    *itertools.product((0, 3), ("fp16",), (2,), ("M0",)),
+    *itertools.product(STAGES, ("fp32",), (1,), ("M0",)),
+    *itertools.product(STAGES, ("bf16",), (0,), ("M0",)),
+    *itertools.product(STAGES, ("fp32",), (2,), ("frozen bias", "million")),
+    (3, "bf16", 2, "frozen bias"),
 ]
 
 
