@@ -101,6 +101,8 @@ def _execute(piece: source.Piece, module: types.ModuleType, file: Path) -> objec
 def _add_helpers(module: str, namespace: dict, found: dict[str, object], file: Path) -> None:
     """Imports and helper functions of a learner's file, visible in the module as ours are."""
     for name, value in found.items():
+        if name.startswith("__"):
+            continue
         owner = _helpers.get((module, name))
         taken = name in namespace and namespace[name] is not value and owner != file
         if taken:

@@ -1,0 +1,115 @@
+"""Grade one exercise: ask a warm process, read its verdict.
+
+Importing torch takes seconds, so one process does it once (``course.server``) and forks a child
+for each grading. The child runs pytest on the checks of that exercise and reports. Whatever a
+learner's code does there (loop, crash, exit, print), the notebook that asked goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from course import overlay, pieces, registry, source, verdicts
+from course.report import NOT_WRITTEN, Report, cannot_grade
+
+SECONDS_PER_GRADING = 90
+_lock = threading.Lock()
+_server: subprocess.Popen | None = None
+_errors = tempfile.TemporaryFile("a+")  # noqa: SIM115  what the warm process writes to stderr
+
+
+def grade(path: str, file: Path | None = None, *, solution: bool = False) -> Report:
+    """The verdict on one exercise: the learner's file in ``mine/``, another file, or our solution.
+
+    Only the learner's own file counts for :func:`course.progress`.
+    """
+    lesson, exercise = registry.find(path)
+    path = exercise.path
+    mine = file is None and not solution
+    file = None if solution else Path(file or pieces.file_of(path)).resolve()
+    verdict = _judge(lesson, path, file)
+    if mine:
+        verdicts.record(verdict)
+    return verdict
+
+
+def warm_up() -> None:
+    """Start the warm process now, so that it is ready when the first answer comes."""
+    with _lock:
+        _running_server()
+
+
+def _judge(lesson: registry.Lesson, path: str, file: Path | None) -> Report:
+    if file is not None:
+        text = file.read_text(encoding="utf-8") if file.exists() else None
+        if text is None or source.is_stub(text, pieces.name_of(path)):
+            return Report(path, str(file), NOT_WRITTEN)
+        problem = pieces.problem(path, text)
+        if problem:
+            return cannot_grade(path, file, problem, "cannot-read")
+    request = {"path": path, "grader": str(lesson.grader), "file": str(file) if file else None}
+    with _lock:
+        try:
+            answer = _ask(request)
+        except BaseException:  # interrupted: what is still running must not answer the next one
+            stop()
+            raise
+    if "report" in answer:
+        return Report.from_json(answer["report"])
+    return cannot_grade(path, file or lesson.grader, answer["died"], "died")
+
+
+def _ask(request: dict) -> dict:
+    server = _running_server()
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    if not select.select([server.stdout], [], [], SECONDS_PER_GRADING)[0]:
+        stop()
+        return {"died": f"The grading did not end within {SECONDS_PER_GRADING} seconds."}
+    line = server.stdout.readline()
+    return json.loads(line) if line else {"died": f"The grader ended:\n{_last_words()}"}
+
+
+def _running_server() -> subprocess.Popen:
+    global _server
+    if _server is None or _server.poll() is not None:
+        unset = {overlay.PIECES_VARIABLE, overlay.PRELOAD_VARIABLE, "PYTEST_CURRENT_TEST"}
+        env = {k: v for k, v in os.environ.items() if k not in unset}
+        code = str(registry.ROOT / "code")
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [code, env.get("PYTHONPATH")]))
+        _errors.truncate(0)
+        _server = subprocess.Popen(
+            [sys.executable, "-m", "course.server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=_errors,
+            text=True,
+            cwd=registry.ROOT,
+            env=env,
+            start_new_session=True,  # Ctrl-C is for the one who asked
+        )
+    return _server
+
+
+def _last_words() -> str:
+    _errors.seek(0)
+    return "".join(_errors.readlines()[-3:])
+
+
+@atexit.register
+def stop() -> None:
+    """End the warm process and everything it has started."""
+    global _server
+    if _server is not None and _server.poll() is None:
+        os.killpg(_server.pid, signal.SIGKILL)
+        _server.wait()
+    _server = None

@@ -1,0 +1,12 @@
+"""Divides with /, so the bounds are floats.
+
+check: test_divisible
+mistake: wrong-type
+"""
+
+
+def shard_bounds(numel, world_size, rank):
+    if numel < 0 or world_size < 1 or not 0 <= rank < world_size:
+        raise ValueError("out of range")
+    shard = numel / world_size
+    return rank * shard, (rank + 1) * shard
