@@ -36,8 +36,9 @@ class ReleasedParameter(nn.Parameter):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if _needs_data(func):
             names = [a.zero_name for a in _flatten(args) if isinstance(a, ReleasedParameter)]
+            what = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
             raise RuntimeError(
-                f"{func.__name__} needs the data of {', '.join(names)}, which ZeRO-3 has released "
+                f"{what} needs the data of {', '.join(names)}, which ZeRO-3 has released "
                 f"on this rank. Outside of the module that owns it a parameter is there only in "
                 f"`with opt.full_params():`"
             )

@@ -43,7 +43,7 @@ class Call:
     def __init__(self, unit: Unit, inputs: list[torch.Tensor], over: Callable[[Call], None]):
         self.unit, self.over = unit, over
         self.begun = False  # has the backward pass reached it?
-        self.waiting = len(inputs)  # inputs whose gradient is not complete
+        self.inputs = self.waiting = len(inputs)  # waiting: their gradient is not complete
         self.handles = [t.register_hook(self._input_done) for t in inputs]
 
     def _input_done(self, grad: torch.Tensor) -> None:
@@ -189,7 +189,7 @@ class Zero3(ZeroOptimizer):
         self.flight.land()
         self.prefetcher.pass_over("backward")
         for call in self.begun:
-            call.begun = False  # the same graph may run backward again (retain_graph)
+            call.begun, call.waiting = False, call.inputs  # it may run again (retain_graph)
         self.begun = []
         self.passes += 1
 
