@@ -26,10 +26,14 @@ def shard_power(grads: Iterable[torch.Tensor], norm_type: float) -> float:
 
 def combine_powers(powers: list[float], norm_type: float) -> float:
     """The norm of the whole gradient from every rank's `shard_power`, the same on every rank."""
-    if norm_type == math.inf:
-        return max_keeping_nan(powers)
-    total = sum(powers)
-    return total ** (1.0 / norm_type) if math.isfinite(total) else total
+    total = add_powers(powers, norm_type)
+    root = norm_type != math.inf and math.isfinite(total)
+    return total ** (1.0 / norm_type) if root else total
+
+
+def add_powers(powers: list[float], norm_type: float) -> float:
+    """The power of all parts together: the sum, or for the infinity norm the maximum."""
+    return max_keeping_nan(powers) if norm_type == math.inf else sum(powers)
 
 
 def global_norm(
@@ -37,18 +41,31 @@ def global_norm(
     norm_type: float = 2.0,
     group: comm.Group = None,
     sharded: bool = True,
+    *,
+    cut: Iterable[torch.Tensor] = (),
+    tp_group: comm.Group = None,
 ) -> float:
     """The norm of the gradient whose slices are spread over the ranks; every rank must call it.
 
     `grads` are this rank's slices. With `sharded=False` every rank holds all of them already.
     inf and NaN are returned as they are.
+
+    With tensor parallelism `cut` are the slices of parameters that are cut over `tp_group`, and
+    `grads` those of parameters that every rank of `tp_group` has: these count once.
     """
-    power = shard_power(grads, norm_type)
-    if not sharded:
-        return combine_powers([power], norm_type)
-    mine = torch.tensor([power], dtype=torch.float64, device=comm.device())
-    rows = comm.all_gather_small(mine, group=group, name="gradient norm")
-    return combine_powers(rows[:, 0].tolist(), norm_type)
+    powers = [shard_power(grads, norm_type), shard_power(cut, norm_type)]
+    if sharded:
+        powers = [add_powers(p, norm_type) for p in _from_all(powers, group, "gradient norm")]
+    if tp_group is not None:
+        replicated, parts = _from_all(powers, tp_group, "gradient norm over parts")
+        powers = [replicated[0], *parts]
+    return combine_powers(powers, norm_type)
+
+
+def _from_all(powers: list[float], group: comm.Group, name: str) -> list[list[float]]:
+    """For each of the powers: the list of all ranks' values."""
+    mine = torch.tensor(powers, dtype=torch.float64, device=comm.device())
+    return comm.all_gather_small(mine, group=group, name=name).T.tolist()
 
 
 def clip_coefficient(norm: float, max_norm: float) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from .bucket import ParamSlice
@@ -116,6 +117,29 @@ def inner_optimizer(
         {**g, "params": [part for p in g["params"] for part in of_param.get(p, [])]} for g in groups
     ]
     return optimizer(inner, **hyper)
+
+
+def tensor_parallel_group(
+    names: dict[nn.Parameter, str], group: dist.ProcessGroup | None
+) -> dist.ProcessGroup | None:
+    """The group over which tensor parallelism has cut parameters; None if it has cut none.
+
+    Raises ValueError if parameters are cut over several groups, or if `group`, over which ZeRO is
+    to shard, has two ranks that hold different parts of a parameter.
+    """
+    groups = {p.tp_cut.group for p in names if hasattr(p, "tp_cut")}
+    if not groups:
+        return None
+    if len(groups) > 1:
+        raise ValueError("the parameters are cut over several tensor-parallel groups; use one")
+    (tp_group,) = groups
+    both = set(dist.get_process_group_ranks(group)) & set(dist.get_process_group_ranks(tp_group))
+    if len(both) > 1:
+        raise ValueError(
+            f"ranks {sorted(both)} hold different parts of the model, so ZeRO cannot shard over "
+            f"them; pass zero.shard(..., group=mesh.get_group('dp'))"
+        )
+    return tp_group
 
 
 def _as_list(params) -> list[nn.Parameter]:
