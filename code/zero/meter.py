@@ -35,11 +35,15 @@ from .traffic import sent_by_op
 
 __all__ = ["KINDS", "Clock", "Event", "Meter", "Moment", "rss", "sent_by_op"]
 
-# Temporary tensors belong to what creates them: the module of the innermost frame outside torch.
+# Temporary tensors that nobody claims belong to what creates them: the module, or the function in
+# it, of the innermost frame outside torch.
 _CREATORS = {
+    "zero.adam": "optimizer",
+    "zero.bucket": "parameters",
+    "zero.bucket.grad_views": "gradients",
     "zero.comm": "communication",
     "zero.exchange": "communication",
-    "zero.adam": "optimizer",
+    "zero.flight": "gradients",
 }
 
 
@@ -170,16 +174,14 @@ class Meter(TorchDispatchMode):
 
     # --- following storages ----------------------------------------------------------------------
 
-    def _follow(
-        self, tensor: torch.Tensor, kind: str = "activations", created: bool = False
-    ) -> None:
+    def _follow(self, tensor: torch.Tensor, kind: str | None = None, created: bool = False) -> None:
         # A parameter that ZeRO-3 has released refuses to be used; looking at its storage is no use.
         with torch._C.DisableTorchFunctionSubclass():
             for part in _plain_parts(tensor):
                 self._follow_storage(part.untyped_storage(), kind, created)
 
     def _follow_storage(
-        self, alive: torch.UntypedStorage, kind: str = "activations", created: bool = False
+        self, alive: torch.UntypedStorage, kind: str | None = None, created: bool = False
     ) -> None:
         if alive.device.type == "meta":  # shapes without memory
             return
@@ -189,9 +191,10 @@ class Meter(TorchDispatchMode):
             # The wrapper object of a storage lives as long as the storage itself, also when only
             # autograd holds it, so this reference ends with the memory.
             ref = weakref.ref(alive, partial(self._freed, key))
-            serial = self._history.add(_kind_of_creator() if created else kind)
+            serial = self._history.add(_kind_of_creator() if created else "activations")
             storage = self._live[key] = _Storage(serial, ref)
-        self._history.claim(storage.serial, kind)
+        if kind is not None:
+            self._history.claim(storage.serial, kind)
         self._resize(storage, alive.nbytes())
 
     def _resize(self, storage: _Storage, nbytes: int) -> None:
@@ -284,7 +287,8 @@ def _kind_of_creator() -> str:
         if module.startswith("torch.optim"):
             return "optimizer"
         if module != __name__ and module.split(".")[0] != "torch":
-            return _CREATORS.get(module, "activations")
+            function = f"{module}.{frame.f_code.co_name}"
+            return _CREATORS.get(function) or _CREATORS.get(module, "activations")
         frame = frame.f_back
     return "activations"
 

@@ -57,18 +57,21 @@ class History:
 
     def __init__(self) -> None:
         self.kinds: list[str] = []  # by serial number of the storage
+        self._claimed: set[int] = set()  # those whose kind is more than a guess
         self._changes: list[tuple[float, int, int]] = []  # seconds, serial, bytes from then on
         self._marks: list[tuple[int, float, str]] = []  # changes before it, seconds, name
 
-    def add(self, kind: str) -> int:
-        """The serial number of a new storage, of 0 bytes so far."""
-        self.kinds.append(kind)
+    def add(self, guess: str) -> int:
+        """The serial number of a new storage of 0 bytes, of this kind unless one is claimed."""
+        self.kinds.append(guess)
         return len(self.kinds) - 1
 
     def claim(self, serial: int, kind: str) -> None:
         """The storage is of this kind, unless a stronger one has claimed it."""
-        if KINDS.index(kind) < KINDS.index(self.kinds[serial]):
+        claimed = serial in self._claimed
+        if not claimed or KINDS.index(kind) < KINDS.index(self.kinds[serial]):
             self.kinds[serial] = kind
+        self._claimed.add(serial)
 
     def change(self, serial: int, nbytes: int) -> None:
         """The storage has `nbytes` from now on; 0 when it is freed."""

@@ -118,3 +118,42 @@ def test_adam_counts_steps_once_a_slice(n):
     at_stage_1 = [r[(1, "fp32", 2, "M0")]["live"]["counters"] for r in measured(n)]
     assert at_stage_0 == [TENSORS * 4] * n
     assert TENSORS * 4 <= sum(at_stage_1) <= (TENSORS + n - 1) * 4
+
+
+# --- peaks ---------------------------------------------------------------------------------------
+
+BUCKET = 20_000
+
+
+def peaks_of_a_step(rank: int, n: int) -> dict[int, dict]:
+    found = {}
+    for stage in STAGES:
+        model = zero.models.GPT(vocab_size=30, block_size=16, layers=3, heads=2, width=32)
+        opt = zero.shard(model, stage, lr=1e-3, bucket_bytes=BUCKET)
+        with Meter(model, opt) as meter:
+            tokens = torch.arange(32).view(2, 16) % 30
+            model(tokens, tokens).backward()
+            opt.step()
+        found[stage] = {
+            "peaks": meter.peaks(),
+            "shard": 4 * sum(b.layout.shard_numel for b in opt.buckets),
+            "whole": 4 * sum(b.layout.padded_numel for b in opt.buckets),
+            "largest": sorted(4 * b.layout.padded_numel for b in opt.buckets)[-2:],
+        }
+    return found
+
+
+def test_peaks_by_kind():
+    """Activations are the same at every stage; what a stage divides never exists in full."""
+    for found in zero.launch(peaks_of_a_step, 4, quiet=True):
+        peaks = {stage: found[stage]["peaks"] for stage in STAGES}
+        assert len({peaks[stage]["activations"] for stage in STAGES}) == 1
+        largest_layer = 4 * (4 * 32 * 32 + 4 * 32)  # its gradients arrive beside the flat buffer
+        for stage in (0, 1):
+            whole = found[stage]["whole"]
+            assert peaks[stage]["parameters"] == whole
+            assert whole <= peaks[stage]["gradients"] <= whole + largest_layer
+        assert peaks[2]["parameters"] == found[2]["whole"]
+        assert peaks[2]["gradients"] <= found[2]["shard"] + 2 * BUCKET
+        assert peaks[3]["parameters"] <= found[3]["shard"] + sum(found[3]["largest"])
+        assert found[3]["shard"] + sum(found[3]["largest"]) < found[3]["whole"]
