@@ -120,6 +120,26 @@ def test_adam_counts_steps_once_a_slice(n):
     assert TENSORS * 4 <= sum(at_stage_1) <= (TENSORS + n - 1) * 4
 
 
+def send_two_micro_batches(rank: int, n: int) -> list[tuple[dict, dict]]:
+    found = []
+    for stage in STAGES:
+        model = m0()
+        opt = zero.shard(model, stage)
+        with comm.record() as log:
+            for _ in range(2):
+                loss_of(model, *even_rows(0, rank, n)).backward()
+            opt.step()
+        numels = [b.layout.numel for b in opt.buckets]
+        found.append((sent_by_op(log), formulas.wire(numels, stage, n, micro_batches=2)))
+    return found
+
+
+def test_bytes_sent_for_two_micro_batches():
+    for ranks in zero.launch(send_two_micro_batches, 2, quiet=True):
+        for sent, predicted in ranks:
+            assert sent == predicted
+
+
 # --- peaks ---------------------------------------------------------------------------------------
 
 BUCKET = 20_000
