@@ -37,7 +37,7 @@ __all__ = [
     "show",
 ]
 
-SECONDS_ON_RANKS = 8.0
+SECONDS_ON_RANKS = 20.0
 Recogniser = Callable[[Tensor, Tensor], tuple[str, str] | None]
 
 
@@ -135,11 +135,12 @@ def same_as(wrong: Tensor, mistake: str, sentence: str) -> Recogniser:
 def on_ranks(function: Callable, world_size: int, *args, timeout: float = SECONDS_ON_RANKS) -> list:
     """``function(rank, world_size, *args)`` on real ranks; their results in rank order.
 
-    A rank that raises, waits for ever or does not end becomes a RankError, which the report shows.
+    A rank that raises, waits for ever or does not end becomes a RankError, which the report shows,
+    as it shows what the ranks print.
     """
     from zero.launch import launch
 
-    return launch(function, world_size, *args, timeout=timeout, quiet=True)
+    return launch(function, world_size, *args, timeout=timeout)
 
 
 def show(value: object, first: int = 8) -> str:

@@ -21,12 +21,15 @@ from pathlib import Path
 
 import pytest
 
-from course import overlay, pieces, registry, report, source
+from course import overlay, pieces, report, source
 from course.report import NOT_WRITTEN
 
-SECONDS_PER_CHECK = int(os.environ.get("COURSE_SECONDS_PER_CHECK", "20"))
+SECONDS_PER_CHECK = int(os.environ.get("COURSE_SECONDS_PER_CHECK", "30"))
 
-exercise = pytest.mark.exercise
+
+def exercise(path: str) -> pytest.MarkDecorator:
+    """Mark a test function as a check of this exercise."""
+    return pytest.mark.exercise(path)
 
 
 class NotUsable(Exception):
@@ -100,7 +103,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
         result.longrepr = (str(item.path), item.location[1], f"{NOT_WRITTEN}: {path}")
     elif result.failed:
         result.check.text, result.check.mistake = report.explain(call.excinfo, file)
-        result.check.printed = "".join(text for name, text in item._report_sections if text)
+        result.check.printed = "".join(text for _, _, text in item._report_sections)
         if file is not None:
             result.longrepr = f"{path}  ({pieces.shown(file)})\n{result.check.text}"
     return result
@@ -115,7 +118,7 @@ def pytest_report_teststatus(report: pytest.TestReport):
 
 def _path(item: pytest.Item) -> str | None:
     mark = item.get_closest_marker("exercise")
-    return registry.find(mark.args[0])[1].path if mark else None
+    return mark.args[0] if mark else None
 
 
 def _file(config: pytest.Config, path: str) -> Path | None:

@@ -11,6 +11,7 @@ from course import pieces
 
 PASSED, FAILED, NOT_WRITTEN = "passed", "failed", "not written yet"
 EXIT_CODES = {PASSED: 0, FAILED: 1, NOT_WRITTEN: 2}
+RANK_MISTAKES = {"deadlock": "deadlock", "timeout": "endless", "died": "died"}
 LINES_PRINTED = 20
 
 
@@ -70,8 +71,8 @@ class Report:
         if check.title:
             lines += [check.title + ":", ""]
         lines.append(_indent(check.text))
-        if check.printed.strip():
-            printed = check.printed.strip().splitlines()
+        printed = [line for line in check.printed.splitlines() if "zero: gloo" not in line]
+        if any(printed):
             lines += ["", "Printed meanwhile:", _indent("\n".join(printed[-LINES_PRINTED:]))]
         return [*lines, "", f'Hints: course.hint("{self.path}", 1)   make hint EX={self.path} N=1']
 
@@ -99,7 +100,7 @@ def explain(excinfo, file: Path | None) -> tuple[str, str]:
             "endless",
         )
     if kind == "RankError":
-        return str(error), mistake
+        return str(error), RANK_MISTAKES.get(error.kind, mistake)
     if isinstance(error, NotImplementedError):
         return f"NotImplementedError: a part of it is not written yet.\n{place}", "not-implemented"
     return f"{kind}: {error}\n{place}", mistake

@@ -117,7 +117,7 @@ def test_use_mine_says_whose_code_runs():
     pieces.start("toy.sums.add")
     mine = whose.use_mine()
     assert (mine.yours, mine.stubs) == (["toy.sums.halve"], ["toy.sums.add"])
-    assert mine.unbegun == ["toy.shapes.Square.area"]
+    assert mine.unbegun == ["toy.shapes.Square.area", "toy.shapes.share"]
     assert "Still a stub, so our code runs: toy.sums.add." in str(mine)
 
 
