@@ -11,6 +11,7 @@ from torch import nn
 
 from . import comm
 from .bucket import Bucket
+from .groups import by_dtype
 from .optimizer import ZeroOptimizer
 
 
@@ -26,7 +27,7 @@ class Ddp(ZeroOptimizer):
 
     def make_buckets(self) -> list[Bucket]:
         """One bucket for each dtype; every rank owns all of it."""
-        return [Bucket(n, self.group, self.precision, sharded=False) for n in self.by_dtype()]
+        return [Bucket(n, self.group, self.precision, sharded=False) for n in by_dtype(self.names)]
 
     def on_gradient(self, p: nn.Parameter) -> None:
         """Keep the gradient in the flat buffer; it waits there for `step`."""

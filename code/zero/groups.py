@@ -72,6 +72,17 @@ def named_parameters(
     return dict(pairs)
 
 
+def by_dtype(
+    names: dict[nn.Parameter, str],
+) -> list[list[tuple[str, nn.Parameter]]]:
+    """The trainable parameters, with their names, in lists that can share a flat buffer."""
+    lists: dict[tuple, list[tuple[str, nn.Parameter]]] = {}
+    for p, name in names.items():
+        if p.requires_grad:
+            lists.setdefault((p.dtype, p.device), []).append((name, p))
+    return list(lists.values())
+
+
 def outer_groups(names: dict[nn.Parameter, str], params: list | None) -> list[dict]:
     """The user's groups as a list of dicts; one group with all trainable parameters by default.
 

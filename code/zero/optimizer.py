@@ -22,9 +22,12 @@ import torch
 from torch import nn
 
 from . import clip, comm
+from .agree import agree_finite, agree_used, name_nonfinite
 from .bucket import Bucket, ParamSlice
+from .edit import full_params
 from .groups import inner_optimizer, named_parameters, outer_groups, tensor_parallel_group
 from .precision import LossScale, policy
+from .start import broadcast_from_rank_0
 
 
 class ZeroOptimizer(torch.optim.Optimizer):
@@ -68,6 +71,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.names = named_parameters(model, self)
         self.trainable = [p for p in self.names if p.requires_grad]
         self.tp_group = tensor_parallel_group(self.names, group)
+        self.groups = [group] if self.tp_group is None else [group, self.tp_group]
         self._was_trainable = set(self.trainable)
         groups = outer_groups(self.names, params)
         self._start_equal()
@@ -129,7 +133,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self.reduce()
         self.steps += 1
-        self.stepped = self._agree_finite()
+        self.stepped = self._judge(agree_finite(self.slices, self.groups))
         if self.stepped:
             for mine, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
                 inner.update({k: v for k, v in mine.items() if k != "params"})
@@ -149,7 +153,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._check_scaled()
         self._check_unchanged()
         self.finish_gradients()
-        used = self._agree_used()
+        self._used.update(p for p in self.trainable if p.grad is not None)
+        used = agree_used(self.trainable, self._used, self.group)
         factor = 1.0 if self.loss_scale is None else 1.0 / self.loss_scale.scale
         for bucket in self.buckets:
             if factor != 1.0:
@@ -196,7 +201,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 for grad in self._grads():
                     grad.mul_(factor)
         elif error_if_nonfinite:
-            raise RuntimeError(f"the gradient norm is {norm}: {self._name_nonfinite()}")
+            raise RuntimeError(f"the gradient norm is {norm}: {self._nonfinite()}")
         return torch.tensor(norm, device=comm.device())
 
     def grad_norm(self, norm_type: float = 2.0) -> float:
@@ -222,31 +227,12 @@ class ZeroOptimizer(torch.optim.Optimizer):
         """
         yield
 
-    @contextlib.contextmanager
-    def full_params(self, write_back: bool = False) -> Iterator[None]:
-        """Whole weights to read inside the block; with `write_back`, rank 0's edits are kept.
+    def full_params(self, write_back: bool = False) -> contextlib.AbstractContextManager[None]:
+        """A context with whole weights to read; with `write_back`, rank 0's edits are kept.
 
         Collective. Without `write_back`, an edit raises RuntimeError on every rank at the end.
         """
-        buckets = self.buckets + self.frozen_buckets
-        self.gather_all()
-        before = [_checksum(b.flat) for b in buckets]
-        try:
-            yield
-            if write_back:
-                for b in buckets:
-                    comm.broadcast(b.flat, group=self.group, name="edited weights")
-                    b.shard.copy_(b.owned(b.flat))
-                self.load_masters()
-                return
-            edited = any(_checksum(b.flat) != c for b, c in zip(buckets, before, strict=True))
-            if comm.any_rank(edited, group=self.group, name="edited"):
-                raise RuntimeError(
-                    "weights were changed inside full_params() without write_back=True; "
-                    "at ZeRO-3 the change is lost"
-                )
-        finally:
-            self.release_all()
+        return full_params(self, write_back)
 
     def gather_all(self) -> None:
         """Bring all parameters into memory, where a stage does not keep them there."""
@@ -307,13 +293,6 @@ class ZeroOptimizer(torch.optim.Optimizer):
 
     # --- shared parts ---------------------------------------------------------------------------
 
-    def by_dtype(self) -> list[list[tuple[str, nn.Parameter]]]:
-        """The trainable parameters, with names, in groups that can share a flat buffer."""
-        groups: dict[tuple, list[tuple[str, nn.Parameter]]] = {}
-        for p in self.trainable:
-            groups.setdefault((p.dtype, p.device), []).append((self.names[p], p))
-        return list(groups.values())
-
     def reduce_bucket(
         self, bucket: Bucket, out: torch.Tensor, async_op: bool = False
     ) -> torch.Tensor | comm.Work:
@@ -340,44 +319,33 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.on_gradient(p)
 
     def _start_equal(self) -> None:
-        """Give every rank rank 0's buffers and frozen parameters (buckets do the others)."""
-        tensors = list(self.model.buffers()) if self.model else []
         frozen = [p for p in self.names if not (p.requires_grad or self.shards_frozen)]
-        for t in tensors + frozen:
-            as_bytes = t.detach().reshape(-1).contiguous().view(torch.uint8)
-            comm.broadcast(as_bytes, group=self.group, name="start buffers")
-            t.data.copy_(as_bytes.view(t.dtype).view(t.shape))
+        buffers = list(self.model.buffers()) if self.model else []
+        broadcast_from_rank_0(buffers + frozen, self.group)
         for p in frozen:
             p.data = p.data.to(self.precision.param(p.dtype))
 
-    def _agree_used(self) -> set[nn.Parameter]:
-        mine = torch.tensor([p in self._used for p in self.trainable], dtype=torch.uint8)
-        rows = comm.all_gather_small(mine.to(comm.device()), group=self.group, name="used")
-        flags = rows.amax(0).tolist()
-        return {p for p, flag in zip(self.trainable, flags, strict=True) if flag}
-
-    def _agree_finite(self) -> bool:
-        bad = not all(_all_finite(g) for g in self._grads())
-        bad = comm.any_rank(bad, group=self.group, name="overflow")
-        if self.tp_group is not None:
-            bad = comm.any_rank(bad, group=self.tp_group, name="overflow over parts")
+    def _judge(self, finite: bool) -> bool:
+        """Count, warn and adapt the loss scale; may the update be made?"""
         if self.loss_scale is not None:
-            self.loss_scale.update(bad)
-        if not bad:
+            self.loss_scale.update(overflow=not finite)
+        if finite:
             self._skips_in_a_row = 0
             return True
         self.skipped += 1
         self._skips_in_a_row += 1
         if self._skips_in_a_row > self.max_skips:
             raise FloatingPointError(
-                f"{self._skips_in_a_row} updates in a row were skipped for inf or NaN gradients: "
-                f"{self._name_nonfinite()}. Lower the learning rate, or look at the data."
+                f"{self._skips_in_a_row} updates in a row were skipped: {self._nonfinite()}. "
+                f"Lower the learning rate, or look at the data."
             )
         if self.rank == 0:
-            warnings.warn(
-                f"step {self.steps}: inf or NaN in the gradients, no update", stacklevel=3
-            )
+            text = f"step {self.steps}: inf or NaN in the gradients, no update"
+            warnings.warn(text, stacklevel=4)
         return False
+
+    def _nonfinite(self) -> str:
+        return name_nonfinite(self.names, self.trainable, self.slices, self.groups)
 
     def _grads(self, cut: bool | None = None) -> list[torch.Tensor]:
         """The slices' gradients; of parameters that tensor parallelism has cut, or has not."""
@@ -386,20 +354,6 @@ class ZeroOptimizer(torch.optim.Optimizer):
             for s in self.slices
             if s.param.grad is not None and cut in (None, hasattr(s.whole, "tp_cut"))
         ]
-
-    def _name_nonfinite(self) -> str:
-        """The parameters with inf or NaN in this step's gradient, over all ranks. Collective."""
-        bad = {
-            s.whole
-            for s in self.slices
-            if s.param.grad is not None and not s.param.grad.isfinite().all()
-        }
-        mine = torch.tensor([p in bad for p in self.trainable], dtype=torch.uint8)
-        flags = comm.all_gather_small(mine.to(comm.device()), group=self.group).amax(0)
-        if self.tp_group is not None:
-            flags = comm.all_gather_small(flags, group=self.tp_group).amax(0)
-        names = [self.names[p] for p, f in zip(self.trainable, flags.tolist(), strict=True) if f]
-        return "inf or NaN in the gradient of " + ", ".join(names[:5])
 
     def _check_scaled(self) -> None:
         if self.loss_scale is not None and not self._scaled:
@@ -412,15 +366,3 @@ class ZeroOptimizer(torch.optim.Optimizer):
                     f"requires_grad of {name} was changed after sharding; freeze or unfreeze "
                     f"parameters before zero.shard"
                 )
-
-
-def _all_finite(grad: torch.Tensor) -> bool:
-    # A finite sum has finite terms. The exact look takes several times as long; it is needed only
-    # when the sum of finite values overflows.
-    return bool(grad.sum().isfinite()) or bool(grad.isfinite().all())
-
-
-def _checksum(flat: torch.Tensor) -> int:
-    if not flat.numel():
-        return 0
-    return int(flat.view(torch.uint8).view(-1, flat.element_size()).sum(0, dtype=torch.int64).sum())

@@ -19,6 +19,7 @@ from torch import nn
 
 from . import comm
 from .bucket import Bucket
+from .groups import by_dtype
 from .optimizer import ZeroOptimizer
 
 
@@ -33,7 +34,7 @@ class Zero1(ZeroOptimizer):
 
     def make_buckets(self) -> list[Bucket]:
         """One bucket for each dtype; this rank owns 1/N of it."""
-        return [Bucket(named, self.group, self.precision) for named in self.by_dtype()]
+        return [Bucket(named, self.group, self.precision) for named in by_dtype(self.names)]
 
     def on_gradient(self, p: nn.Parameter) -> None:
         """Keep the gradient in the flat buffer; it waits there for `step`."""

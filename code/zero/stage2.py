@@ -23,6 +23,7 @@ from torch import nn
 from .backward import BackwardEnd
 from .bucket import Bucket
 from .flight import Flight
+from .groups import by_dtype
 from .stage1 import Zero1
 
 
@@ -59,7 +60,7 @@ class Zero2(Zero1):
         self.next = 0  # the position of the next bucket to leave in this backward pass
         self.backward_end = BackwardEnd(self.model, self.end_backward, self.backward_aborted)
         buckets = []
-        for named in self.by_dtype():
+        for named in by_dtype(self.names):
             named = named[::-1]
             sizes = [p.numel() * self.precision.param(p.dtype).itemsize for _, p in named]
             for positions in assign_to_buckets(sizes, self.bucket_bytes):

@@ -1,0 +1,46 @@
+"""Looking at whole weights, and editing them, while they are sharded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from . import comm
+
+if TYPE_CHECKING:
+    from .optimizer import ZeroOptimizer
+
+
+@contextlib.contextmanager
+def full_params(opt: ZeroOptimizer, write_back: bool) -> Iterator[None]:
+    """Gather all parameters for the block; see `ZeroOptimizer.full_params`."""
+    buckets = opt.buckets + opt.frozen_buckets
+    with torch.no_grad():
+        opt.gather_all()
+        before = [_checksum(b.flat) for b in buckets]
+    try:
+        yield
+        with torch.no_grad():
+            if write_back:
+                for b in buckets:
+                    comm.broadcast(b.flat, group=opt.group, name="edited weights")
+                    b.shard.copy_(b.owned(b.flat))
+                opt.load_masters()
+            else:
+                after = [_checksum(b.flat) for b in buckets]
+                if comm.any_rank(after != before, group=opt.group, name="edited"):
+                    raise RuntimeError(
+                        "weights were changed inside full_params() without write_back=True: the "
+                        "change would be lost, or would differ between ranks"
+                    )
+    finally:
+        opt.release_all()
+
+
+def _checksum(flat: torch.Tensor) -> int:
+    if not flat.numel():
+        return 0
+    return int(flat.view(torch.uint8).view(-1, flat.element_size()).sum(0, dtype=torch.int64).sum())
