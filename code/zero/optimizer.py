@@ -22,8 +22,8 @@ import torch
 from torch import nn
 
 from . import clip, comm
-from .agree import agree_finite, agree_used, name_nonfinite
 from .bucket import Bucket, ParamSlice
+from .consensus import agree_finite, agree_used, name_nonfinite
 from .edit import full_params
 from .groups import inner_optimizer, named_parameters, outer_groups, tensor_parallel_group
 from .precision import LossScale, policy
