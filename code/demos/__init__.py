@@ -1,0 +1,1 @@
+"""What `python code/main.py` can do, one module a subcommand."""

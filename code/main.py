@@ -1,0 +1,143 @@
+"""The command line: `python code/main.py` compares, `python code/main.py COMMAND --help` explains.
+
+Each subcommand is a module of `demos`, which is imported when it is asked for: its arguments stand
+here, its `run(args)` does the work and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from demos import arguments
+from demos.arguments import Parser, UsageError, complain
+
+
+def compare_arguments(parser: Parser) -> None:
+    """Arguments of `compare`."""
+    parser.add_argument(
+        "--stages",
+        type=arguments.stage_list,
+        nargs="+",
+        metavar="STAGE",
+        help="0 is plain data parallelism, 1 to 3 are ZeRO's stages (default: all)",
+    )
+    parser.add_argument(
+        "--model",
+        choices=("gpt", "mlp"),
+        default="gpt",
+        help="a small GPT on text, or an MLP on random numbers (default: %(default)s)",
+    )
+    arguments.add_ranks(parser, 4, "4")
+    arguments.add_training(parser, steps=20, batch=4, lr=1e-3)
+    arguments.add_text(parser)
+    arguments.add_json(parser)
+    arguments.add_figure(parser, default="runs/compare.png")
+
+
+def train_arguments(parser: Parser) -> None:
+    """Arguments of `train`."""
+    parser.add_argument(
+        "--stage", type=int, default=2, help="0 is plain data parallelism (default: %(default)s)"
+    )
+    arguments.add_ranks(parser, None, "2; under torchrun its ranks")
+    arguments.add_training(parser, steps=600, batch=8, lr=3e-3)
+    arguments.add_text(parser)
+    parser.add_argument(
+        "--eval-every",
+        type=arguments.count,
+        default=100,
+        metavar="STEPS",
+        help="steps between two looks at the validation loss (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--clip",
+        type=arguments.positive,
+        metavar="NORM",
+        help="scale gradients down to this norm (default: never)",
+    )
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=300,
+        metavar="CHARACTERS",
+        help="length of the text that the model writes at the end (default: %(default)s)",
+    )
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: what it is for, its module, its arguments."""
+
+    summary: str
+    module: str
+    add_arguments: Callable[[Parser], None]
+
+
+COMMANDS = {
+    "compare": Command(
+        "train the same model with plain data parallelism and with ZeRO, and compare (default)",
+        "demos.compare",
+        compare_arguments,
+    ),
+    "train": Command(
+        "train a small GPT on text; alone, on ranks of its own, or under torchrun",
+        "demos.train",
+        train_arguments,
+    ),
+}
+
+
+def parser() -> Parser:
+    """The whole command line."""
+    top = Parser(
+        prog="main.py",
+        description="ZeRO from scratch: what it saves, what it sends, and that it trains the same.",
+        epilog="Without a command it compares. Each command has its own --help.",
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.summary, description=command.summary)
+        command.add_arguments(sub)
+        sub.add_argument(
+            "--mine",
+            action="store_true",
+            help="run on the pieces that you have written yourself (in mine/) where there are any",
+        )
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand; its exit code. 1 is a failure on the ranks, 2 a wrong argument."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help")):
+        argv.insert(0, "compare")
+    args = parser().parse_args(argv)
+    if args.mine:
+        use_mine()
+    command = importlib.import_module(COMMANDS[args.command].module)
+    import zero
+
+    try:
+        return command.run(args)
+    except (UsageError, zero.text.TextError) as error:
+        return complain(f"main.py {args.command}", str(error))
+    except zero.RankError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+def use_mine() -> None:
+    """Put the learner's pieces into the package, before anything of it has been imported."""
+    from course.mine import use_mine as put_in_place
+
+    print(put_in_place(), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
