@@ -73,7 +73,7 @@ class Bucket:
         if self.has_master:
             self.master = self.owned(original).to(precision.master(original.dtype), copy=True)
         self._point_params_into(self.flat)
-        self.slices = [self._slice(s) for s in self._owned_slices()] if self.trainable else []
+        self.slices = self.make_slices() if self.trainable else []
         self.grad: torch.Tensor | None = None
         self.owned_grad: torch.Tensor | None = None
         self.missing = set(self.params)  # parameters without a gradient in this backward pass
@@ -81,6 +81,20 @@ class Bucket:
     def owned(self, flat: torch.Tensor) -> torch.Tensor:
         """This rank's range of a buffer laid out like `flat`: a view."""
         return self.layout.shard(flat, self.rank) if self.sharded else flat
+
+    def make_slices(self) -> list[ParamSlice]:
+        """A Parameter for every part of a parameter that this rank owns: a view of `master`."""
+        if self.sharded:
+            owned = self.layout.slices(self.rank)
+        else:
+            owned = [Slice(s.name, 0, s.end - s.start, s.start) for s in self.layout.spans]
+        whole = dict(zip(self.names, self.params, strict=True))
+        made = []
+        for s in owned:
+            if s.end > s.start:
+                view = nn.Parameter(self.master[s.offset : s.offset + s.end - s.start])
+                made.append(ParamSlice(s.name, s.start, s.end, view, whole[s.name], s.offset))
+        return made
 
     def keep_gradient(self, p: nn.Parameter) -> None:
         """Move `p.grad` into its place in `grad`, and leave `p.grad` as a view of it.
@@ -151,14 +165,3 @@ class Bucket:
     def _point_params_into(self, flat: torch.Tensor) -> None:
         for p, view in zip(self.params, self.layout.views(flat).values(), strict=True):
             p.data = view
-
-    def _owned_slices(self) -> list[Slice]:
-        if self.sharded:
-            return self.layout.slices(self.rank)
-        spans = self.layout.spans
-        return [Slice(s.name, 0, s.end - s.start, s.start) for s in spans if s.end > s.start]
-
-    def _slice(self, s: Slice) -> ParamSlice:
-        view = nn.Parameter(self.master[s.offset : s.offset + s.end - s.start])
-        whole = self.params[self.names.index(s.name)]
-        return ParamSlice(s.name, s.start, s.end, view, whole, s.offset)

@@ -68,17 +68,18 @@ class Log:
 @contextlib.contextmanager
 def record() -> Iterator[Log]:
     """Log every collective that starts inside the `with` block on this rank."""
-    log = Log()
-    _logs.append(log)
+    recording = Log()
+    _logs.append(recording)
     try:
-        yield log
+        yield recording
     finally:
-        _logs.remove(log)
+        _logs.remove(recording)
 
 
-def _log(op: str, sent: int, flat: torch.Tensor, kind: str = "data", name: str = "") -> None:
-    for log in _logs:
-        log.entries.append(Entry(op, sent, flat.dtype, flat.numel(), kind, name))
+def log(op: str, sent: int, flat: torch.Tensor, kind: str = "data", name: str = "") -> None:
+    """Note a collective in every log that is being recorded; `sent` are this rank's bytes."""
+    for recording in _logs:
+        recording.entries.append(Entry(op, sent, flat.dtype, flat.numel(), kind, name))
 
 
 # --- the world -----------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def reduce_scatter(
     if out is None:
         out = flat[r * shard : (r + 1) * shard]
     if n == 1:
-        _log("reduce_scatter", 0, flat, name=name)
+        log("reduce_scatter", 0, flat, name=name)
         return _done(out if out.data_ptr() == flat.data_ptr() else out.copy_(flat), async_op)
     if flat.is_cuda:
         work = _nccl_reduce_scatter(flat, out, op, group)
@@ -195,7 +196,7 @@ def reduce_scatter(
         mesh = exchange.mesh(group)
         ticket = mesh.announce("reduce_scatter", name, flat)
         work, sent = exchange.reduce_scatter(mesh, ticket, flat, out, op)
-    _log("reduce_scatter", sent, flat, name=name)
+    log("reduce_scatter", sent, flat, name=name)
     return work if async_op else work.wait()
 
 
@@ -209,7 +210,7 @@ def all_gather(
     n = world_size(group)
     _check_flat("all_gather", flat, n)
     if n == 1:
-        _log("all_gather", 0, flat, name=name)
+        log("all_gather", 0, flat, name=name)
         return _done(flat, async_op)
     if flat.is_cuda:
         work = _nccl_all_gather(flat, group)
@@ -218,7 +219,7 @@ def all_gather(
         mesh = exchange.mesh(group)
         ticket = mesh.announce("all_gather", name, flat)
         work, sent = exchange.all_gather(mesh, ticket, flat)
-    _log("all_gather", sent, flat, name=name)
+    log("all_gather", sent, flat, name=name)
     return work if async_op else work.wait()
 
 
@@ -246,7 +247,7 @@ def all_reduce(
         work, more = exchange.all_gather(mesh, ticket, flat, bounds)
         work.wait()
         sent += more
-    _log("all_reduce", sent, flat, name=name)
+    log("all_reduce", sent, flat, name=name)
     return flat
 
 
@@ -265,7 +266,7 @@ def broadcast(
         ticket = mesh.announce("broadcast", f"{name} from {src}", flat)
         work, sent = exchange.broadcast(mesh, ticket, flat, src)
         work.wait()
-    _log("broadcast", sent, flat, name=name)
+    log("broadcast", sent, flat, name=name)
     return flat
 
 
@@ -287,7 +288,7 @@ def all_gather_small(values: torch.Tensor, *, group: Group = None, name: str = "
         mesh = exchange.mesh(group)
         ticket = mesh.announce("all_gather_small", name, values)
         exchange.all_gather(mesh, ticket, rows.view(-1))[0].wait()
-    _log("all_gather_small", values.nbytes * (n - 1), values, "control", name)
+    log("all_gather_small", values.nbytes * (n - 1), values, "control", name)
     return rows
 
 

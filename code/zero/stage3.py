@@ -173,19 +173,19 @@ class Zero3(ZeroOptimizer):
             self.flight.land()
         self._open(unit)
         bucket.move_gradient(p)
-        self._close_if_done(unit)
+        self.close_if_done(unit)
 
     def backward_over(self, call: Call) -> None:
         """The gradients of all inputs of a call are complete: nothing is left to compute in it."""
         for u in call.unit.needs:
             u.backward_calls.discard(call)
-            self._close_if_done(u)
+            self.close_if_done(u)
 
     def end_backward(self) -> None:
         """The whole backward pass is over: close the units that could not tell that they were."""
         for unit in reversed(self.units):
             if unit.open:
-                self._close(unit)
+                self.close(unit)
         self.flight.land()
         self.prefetcher.pass_over("backward")
         for call in self.begun:
@@ -202,12 +202,12 @@ class Zero3(ZeroOptimizer):
     def _open(self, unit: Unit) -> None:
         unit.open = True
 
-    def _close_if_done(self, unit: Unit) -> None:
+    def close_if_done(self, unit: Unit) -> None:
         if unit.open and not unit.missing and not unit.backward_calls:
-            self._close(unit)
+            self.close(unit)
             self.prefetcher.start_next("backward")
 
-    def _close(self, unit: Unit) -> None:
+    def close(self, unit: Unit) -> None:
         """Send the unit's gradients off, missing ones as zero, and release its parameters."""
         unit.open = False
         unit.backward_calls.clear()
