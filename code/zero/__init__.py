@@ -6,7 +6,7 @@
 `shard` is the front door; each stage is one file (`ddp`, `stage1`, `stage2`, `stage3`).
 """
 
-from . import comm, flat, formulas, meter, models, text
+from . import batches, comm, flat, formulas, meter, models, text
 from .front import shard
 from .launch import RankError, launch
 from .optimizer import ZeroOptimizer
@@ -14,6 +14,7 @@ from .optimizer import ZeroOptimizer
 __all__ = [
     "RankError",
     "ZeroOptimizer",
+    "batches",
     "comm",
     "flat",
     "formulas",
