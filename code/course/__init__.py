@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["check", "doctor", "hint", "progress_table", "reset", "use_mine"]
+from course.commands import check, hint, progress, reset, start
+from course.mine import use_mine
+
+__all__ = ["check", "hint", "progress", "reset", "start", "use_mine"]
 
 
 def load_ipython_extension(shell) -> None:

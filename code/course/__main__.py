@@ -47,9 +47,12 @@ def _parser() -> argparse.ArgumentParser:
 def _build(given: argparse.Namespace) -> int:
     from course import build
 
-    if given.check:
-        return build.check(given.lesson, run=not given.no_run)
-    return build.build(given.lesson, run=not given.no_run)
+    try:
+        make = build.check if given.check else build.build
+        return make(given.lesson, run=not given.no_run)
+    except build.BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -117,6 +117,7 @@ def notebook(text: str, *, solved: bool) -> NotebookNode:
 def execute(nb: NotebookNode, name: str) -> None:
     """Run a solved notebook in place, as a reader without any work of their own would."""
     from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
 
     with tempfile.TemporaryDirectory() as nobodys:
         own = {"COURSE_MINE": nobodys, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
@@ -130,6 +131,8 @@ def execute(nb: NotebookNode, name: str) -> None:
                 record_timing=False,
                 resources={"metadata": {"path": str(registry.ROOT / "lessons")}},
             ).execute()
+        except CellExecutionError as error:
+            raise BuildError(f"{name}: a cell raises an exception:\n{error}") from None
         finally:
             for variable, value in before.items():
                 if value is None:

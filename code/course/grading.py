@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import IO
 
 from course import overlay, pieces, registry, source, verdicts
 from course.report import NOT_WRITTEN, Report, cannot_grade
@@ -24,7 +25,7 @@ from course.report import NOT_WRITTEN, Report, cannot_grade
 SECONDS_PER_GRADING = 90
 _lock = threading.Lock()
 _server: subprocess.Popen | None = None
-_errors = tempfile.TemporaryFile("a+")  # noqa: SIM115  what the warm process writes to stderr
+_errors: IO[str] | None = None  # what the warm process writes to stderr
 
 
 def grade(path: str, file: Path | None = None, *, solution: bool = False) -> Report:
@@ -38,7 +39,7 @@ def grade(path: str, file: Path | None = None, *, solution: bool = False) -> Rep
     file = None if solution else Path(file or pieces.file_of(path)).resolve()
     verdict = _judge(lesson, path, file)
     if mine:
-        verdicts.record(verdict)
+        verdicts.record(path, verdict.outcome)
     return verdict
 
 
@@ -80,13 +81,13 @@ def _ask(request: dict) -> dict:
 
 
 def _running_server() -> subprocess.Popen:
-    global _server
+    global _server, _errors
     if _server is None or _server.poll() is not None:
         unset = {overlay.PIECES_VARIABLE, overlay.PRELOAD_VARIABLE, "PYTEST_CURRENT_TEST"}
         env = {k: v for k, v in os.environ.items() if k not in unset}
         code = str(registry.ROOT / "code")
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [code, env.get("PYTHONPATH")]))
-        _errors.truncate(0)
+        _errors = tempfile.TemporaryFile("a+")  # noqa: SIM115  it lives as long as the process
         _server = subprocess.Popen(
             [sys.executable, "-m", "course.server"],
             stdin=subprocess.PIPE,

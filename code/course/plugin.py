@@ -21,9 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from course import overlay, pieces, report, source
+from course import overlay, pieces, report, source, verdicts
 from course.report import NOT_WRITTEN
 
+RESULTS = pytest.StashKey[dict[str, list[str]]]()  # outcomes of the checks, by exercise
 SECONDS_PER_CHECK = int(os.environ.get("COURSE_SECONDS_PER_CHECK", "30"))
 
 
@@ -45,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "exercise(path): the exercise that this check grades")
+    config.stash[RESULTS] = {}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -106,7 +108,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
         result.check.printed = "".join(text for _, _, text in item._report_sections)
         if file is not None:
             result.longrepr = f"{path}  ({pieces.shown(file)})\n{result.check.text}"
+    item.config.stash[RESULTS].setdefault(path, []).append(result.check.outcome)
     return result
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remember the verdicts on the learner's files, where all checks of an exercise were run."""
+    options = session.config.option
+    if options.solutions or options.answer:
+        return
+    only_some = options.keyword or options.markexpr or any("::" in a for a in session.config.args)
+    for path, outcomes in session.config.stash[RESULTS].items():
+        if report.FAILED in outcomes:
+            verdicts.record(path, report.FAILED)
+        elif not only_some and set(outcomes) == {report.PASSED}:
+            verdicts.record(path, report.PASSED)
 
 
 def pytest_report_teststatus(report: pytest.TestReport):

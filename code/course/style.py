@@ -167,7 +167,9 @@ def static_and_widget(draw: Callable[..., Figure], **sliders) -> None:
 
     for control in controls.values():
         control.observe(redraw, names="value")
-    display(ipywidgets.VBox([*controls.values(), output]))
+    shown = ipywidgets.VBox([*controls.values(), output])._repr_mimebundle_()
+    # No text: readers without a kernel have the picture, and the notebooks stay the same.
+    display({form: data for form, data in shown.items() if form != "text/plain"}, raw=True)
 
 
 def _slider(name: str, given):

@@ -6,19 +6,19 @@ import hashlib
 import json
 
 from course import pieces, registry, source
-from course.report import NOT_WRITTEN, PASSED, Report
+from course.report import NOT_WRITTEN, PASSED
 
 NOT_CHECKED = "written, not checked"
 BROKEN = "cannot be read"
 
 
-def record(report: Report) -> None:
+def record(path: str, outcome: str) -> None:
     """Remember the verdict on the present text of the learner's file."""
-    text = pieces.read(report.path)
+    text = pieces.read(path)
     if text is None:
         return
     verdicts = _load()
-    verdicts[report.path] = {"text": _digest(text), "outcome": report.outcome}
+    verdicts[path] = {"text": _digest(text), "outcome": outcome}
     file = pieces.folder() / ".verdicts.json"
     file.write_text(json.dumps(verdicts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

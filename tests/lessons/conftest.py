@@ -7,4 +7,5 @@ from course.plugin import (  # noqa: F401
     pytest_pyfunc_call,
     pytest_report_teststatus,
     pytest_runtest_makereport,
+    pytest_sessionfinish,
 )
