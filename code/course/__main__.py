@@ -1,4 +1,4 @@
-"""``python -m course check|start|hint|progress|reset|build``."""
+"""``python -m course check|start|hint|progress|reset|doctor|build``."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     command("progress", lambda a: commands.progress(), "what is solved, what is open")
     sub = command("reset", lambda a: commands.reset(a.path), "start again; a copy is kept")
     sub.add_argument("path")
+    command("doctor", lambda a: commands.doctor(), "can this machine run the course?")
     sub = command("build", _build, "for authors: make lessons/ and solutions/")
     sub.add_argument("lesson", nargs="*", help="only these: 01_flat")
     sub.add_argument("--check", action="store_true", help="write nothing; fail on any difference")

@@ -54,6 +54,13 @@ def reset(path: str) -> None:
     print(f"{pieces.shown(file)} is the stub again, and our code is used.")
 
 
+def doctor() -> int:
+    """Say whether this machine can run the course. 0 if it can."""
+    from zero.doctor import main
+
+    return main()
+
+
 def _shown(report: Report) -> Report:
     print(report)
     if report.outcome == NOT_WRITTEN:

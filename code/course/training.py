@@ -117,6 +117,22 @@ def compare_weights(
 
 
 def _train(rank, world_size, stage, optimizer, steps, make, options) -> Run:
+    return train(rank, stage, optimizer, steps=steps, make=make, **options)
+
+
+def train(
+    rank: int,
+    stage: int,
+    optimizer: str,
+    *,
+    steps: int = STEPS,
+    make: Callable[[int], nn.Module] = small_model,
+    **options,
+) -> Run:
+    """What :func:`train_on_ranks` does on each rank, for a check with several trainings a launch.
+
+    Call it on all ranks together.
+    """
     import zero
     from zero.meter import Meter
     from zero.traffic import Traffic
