@@ -209,9 +209,16 @@ def reduce_scatter(
 
 
 def add_in_rank_order(rows: list[torch.Tensor], out: torch.Tensor, op: str) -> None:
-    """out = rows[0] + rows[1] + ... in fp32 (or wider), left to right; divided by N for "mean".
+    """Write into `out` the sum of `rows`, added in rank order: rows[0] + rows[1], + rows[2], ...
 
-    Dividing after an fp32 sum neither overflows nor underflows for 16-bit gradients.
+    `rows[r]` came from rank r: two or more tensors of one shape and dtype, which must stay as they
+    are. `out` has their shape and keeps its own dtype. It may be the memory of one of the rows: in
+    a collective a rank's part of the result replaces its own part of the input. `op` is "sum",
+    "mean" (the sum divided by the number of rows) or "max" (the largest, element by element).
+
+    16-bit rows are converted to fp32 before they are added; rows of 32 or 64 bits are added as
+    they are. The division comes after the sum and the rounding to `out` last, so that 16-bit
+    gradients neither overflow nor underflow.
     """
     wide = torch.float32 if rows[0].element_size() == 2 else rows[0].dtype
     combine = torch.maximum if op == "max" else torch.add

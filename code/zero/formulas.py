@@ -151,7 +151,11 @@ def paper_bytes(parameters: float, stage: int, n: int, k: float = PAPER_K) -> fl
 
 
 def paper_parts(parameters: float) -> dict[str, float]:
-    """Where DDP's 16 bytes a parameter go in mixed-precision Adam (section 3.1)."""
+    """Bytes of model states on one device: where DDP's 16 a parameter go (section 3.1).
+
+    Adam in mixed precision: 16-bit "parameters" and 16-bit "gradients"; "master", an fp32 copy of
+    the parameters; "moments", two fp32 numbers for each parameter. The dict has these four keys.
+    """
     return {
         "parameters": 2 * parameters,
         "gradients": 2 * parameters,
