@@ -16,6 +16,7 @@ from torch import nn
 
 from . import comm
 from .flat import FlatLayout, Slice
+from .offload import Offload
 from .precision import Precision
 
 
@@ -54,6 +55,7 @@ class Bucket:
         precision: Precision,
         sharded: bool = True,
         resident: bool = True,
+        offload: Offload | None = None,
     ):
         self.names = [name for name, _ in named]
         self.params = [p for _, p in named]
@@ -66,12 +68,15 @@ class Bucket:
         comm.broadcast(original, group=group, name="start weights")
         self.flat = original.to(precision.param(original.dtype))
         self.shard = self.owned(self.flat)
+        self.offload = offload or Offload()
         if not resident:
-            self.shard = self.shard.clone()
-        self.has_master = self.trainable and precision.param_dtype is not None
+            self.shard = self.offload.place_shard(self.shard.clone())
+        wants_master = precision.param_dtype is not None or self.offload.needs_master(self.flat)
+        self.has_master = self.trainable and wants_master
         self.master = self.shard
         if self.has_master:
-            self.master = self.owned(original).to(precision.master(original.dtype), copy=True)
+            master = self.owned(original).to(precision.master(original.dtype), copy=True)
+            self.master = self.offload.place_master(master)
         self._point_params_into(self.flat)
         self.slices = self.make_slices() if self.trainable else []
         self.grad: torch.Tensor | None = None
@@ -81,6 +86,18 @@ class Bucket:
     def owned(self, flat: torch.Tensor) -> torch.Tensor:
         """This rank's range of a buffer laid out like `flat`: a view."""
         return self.layout.shard(flat, self.rank) if self.sharded else flat
+
+    def refresh_shard(self) -> None:
+        """Round the updated master into the shard, where they are two."""
+        if self.has_master:
+            self.shard.copy_(self.master, non_blocking=True)
+        self.offload.release(self.shard, self.master)
+
+    def refresh_master(self) -> None:
+        """Make the master equal to the shard, after the model's weights were written by hand."""
+        if self.has_master:
+            self.master.copy_(self.shard)
+            self.offload.release(self.master)
 
     def make_slices(self) -> list[ParamSlice]:
         """A Parameter for every part of a parameter that this rank owns: a view of `master`."""

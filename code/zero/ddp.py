@@ -27,14 +27,21 @@ class Ddp(ZeroOptimizer):
 
     def make_buckets(self) -> list[Bucket]:
         """One bucket for each dtype; every rank owns all of it."""
-        return [Bucket(n, self.group, self.precision, sharded=False) for n in by_dtype(self.names)]
+        how = {"sharded": False, "offload": self.offload}
+        return [Bucket(n, self.group, self.precision, **how) for n in by_dtype(self.names)]
 
     def on_gradient(self, p: nn.Parameter) -> None:
         """Keep the gradient in the flat buffer; it waits there for `step`."""
         self.bucket_of[p].keep_gradient(p)
 
     def finish_gradients(self) -> None:
-        """All-reduce: every rank receives the whole average."""
+        """Leave in every bucket's `owned_grad` its gradients averaged over the ranks. Collective.
+
+        For each bucket, `bucket.complete_gradients()` makes the flat `bucket.grad` whole: where
+        this rank has no gradient, it stands at zero. An all-reduce over `self.group` averages it
+        in place. `owned_grad` has the dtype of `bucket.master`: in fp32 training it is
+        `bucket.grad` itself, not a copy; 16-bit gradients are converted.
+        """
         for bucket in self.buckets:
             bucket.complete_gradients()
             name = f"gradients of {bucket.names[0]}.., step {self.steps + 1}"
@@ -44,6 +51,6 @@ class Ddp(ZeroOptimizer):
     def publish(self) -> None:
         """Every rank has made the same update; only a 16-bit model must be refreshed."""
         for bucket in self.buckets:
+            bucket.refresh_shard()
             if bucket.has_master:
-                bucket.flat.copy_(bucket.master)
                 bucket.drop_owned_grad()

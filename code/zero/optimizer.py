@@ -26,6 +26,7 @@ from .bucket import Bucket, ParamSlice
 from .consensus import agree_finite, agree_used, name_nonfinite
 from .edit import full_params
 from .groups import inner_optimizer, named_parameters, outer_groups, tensor_parallel_group
+from .offload import Offload, trim_heap
 from .precision import LossScale, policy
 from .start import broadcast_from_rank_0
 
@@ -39,7 +40,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
     model: a module, or (stage 1 only) an iterable of parameters. optimizer: an elementwise
     optimizer class; `hyper` are its arguments. params: parameter groups as PyTorch takes them.
     precision: "fp32", "bf16" or "fp16". max_skips: how many updates in a row may be skipped for
-    inf or NaN before `step` raises FloatingPointError.
+    inf or NaN before `step` raises FloatingPointError. offload_optimizer, offload_params (stage 3):
+    "cpu" or "disk", with files in `offload_folder` (see `offload.py`).
 
     Raises ValueError for a parameter that cannot be managed, an unknown precision, an optimizer
     that is not elementwise, and groups that leave a trainable parameter out.
@@ -60,6 +62,10 @@ class ZeroOptimizer(torch.optim.Optimizer):
         bucket_bytes: int = 25_000_000,
         naive_reduce: bool = False,
         max_skips: int = 100,
+        offload_optimizer: str | None = None,
+        offload_params: str | None = None,
+        offload_folder: str | None = None,
+        pin_memory: bool = False,
         **hyper,
     ):
         self._ready = False
@@ -68,6 +74,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.model = model if isinstance(model, nn.Module) else None
         self.group, self.rank, self.world_size = group, comm.rank(group), comm.world_size(group)
         self.bucket_bytes, self.naive_reduce = bucket_bytes, naive_reduce
+        self.offload = Offload(offload_optimizer, offload_params, offload_folder, pin_memory)
         self.names = named_parameters(model, self)
         self.trainable = [p for p in self.names if p.requires_grad]
         self.tp_group = tensor_parallel_group(self.names, group)
@@ -83,6 +90,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
         for mine, inner in zip(groups, self.inner.param_groups, strict=True):
             mine.update({k: v for k, v in inner.items() if k != "params"})
         super().__init__(groups, dict(self.inner.defaults))
+        if offload_optimizer == "disk":
+            trim_heap()  # the weights that the model was built with have been freed
 
         self.loss_scale = LossScale() if self.precision.scaled else None
         self.stepped = True  # did the last `step` change the weights?
@@ -93,6 +102,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._scaled = False
         self._used: set[nn.Parameter] = set()  # parameters with a gradient on this rank
         self.passes = 0  # backward passes since zero_grad whose gradients are averaged already
+        self.unapplied = False  # has this rank gradients that no step has used?
         for p in self.trainable:
             p.register_post_accumulate_grad_hook(self._on_gradient)
         if self.model is not None:
@@ -137,8 +147,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if self.stepped:
             for mine, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
                 inner.update({k: v for k, v in mine.items() if k != "params"})
-            self.inner.step()
+            self.offload.update(self.inner, self.slices)
             self.publish()
+        self.unapplied = False
         return loss
 
     @torch.no_grad()
@@ -161,7 +172,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 bucket.owned_grad.mul_(factor)
             for s in bucket.slices:
                 part = bucket.owned_grad[s.offset : s.offset + s.param.numel()]
-                s.param.grad = part if s.whole in used else None
+                s.param.grad = part.to(s.param.device) if s.whole in used else None
         self._reduced = True
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -176,7 +187,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.forget_gradients()
         if set_to_none:
             self._used.clear()
-        self._reduced = self._scaled = False
+        self._reduced = self._scaled = self.unapplied = False
         self.passes = 0
 
     def forget_gradients(self) -> None:
@@ -257,20 +268,22 @@ class ZeroOptimizer(torch.optim.Optimizer):
     def load_masters(self) -> None:
         """Make the masters equal to the model's parameters, after these were written by hand."""
         for bucket in self.buckets:
-            if bucket.has_master:
-                bucket.master.copy_(bucket.shard)
+            bucket.refresh_master()
 
     def tensors(self) -> dict[str, list[torch.Tensor]]:
         """The model states this rank keeps, by kind; tensors may share storage."""
         states = [v for s in self.inner.state.values() for v in s.values() if torch.is_tensor(v)]
         masters = [b.master for b in self.buckets if b.has_master]
+        optimizer = masters + [t for t in states if t.dim() > 0]
         grads = [g for b in self.buckets for g in (b.grad, b.owned_grad) if g is not None]
         kept = [t for b in self.buckets + self.frozen_buckets for t in (b.flat, b.shard)]
         kept += [p.data for p in self.names if not (p.requires_grad or self.shards_frozen)]
+        away = self.offload.holds(kept + optimizer)
         return {
-            "parameters": kept,
+            "offloaded": away,
+            "parameters": [t for t in kept if not self.offload.holds([t])],
             "gradients": grads + [p.grad for p in self.names if p.grad is not None],
-            "optimizer": masters + [t for t in states if t.dim() > 0],
+            "optimizer": [t for t in optimizer if not self.offload.holds([t])],
             "counters": [t for t in states if t.dim() == 0],
         }
 
@@ -316,6 +329,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 "averaged. Call opt.zero_grad() first."
             )
         self._used.add(p)
+        self.unapplied = True
         self.on_gradient(p)
 
     def _start_equal(self) -> None:

@@ -34,7 +34,8 @@ class Zero1(ZeroOptimizer):
 
     def make_buckets(self) -> list[Bucket]:
         """One bucket for each dtype; this rank owns 1/N of it."""
-        return [Bucket(named, self.group, self.precision) for named in by_dtype(self.names)]
+        lists = by_dtype(self.names)
+        return [Bucket(n, self.group, self.precision, offload=self.offload) for n in lists]
 
     def on_gradient(self, p: nn.Parameter) -> None:
         """Keep the gradient in the flat buffer; it waits there for `step`."""
@@ -57,10 +58,9 @@ class Zero1(ZeroOptimizer):
         """All-gather: every rank's updated range of the parameters, in place."""
         works = []
         for bucket in self.buckets:
-            if bucket.has_master:
-                bucket.shard.copy_(bucket.master)
-                if bucket.grad is not None:  # the whole 16-bit gradients stay until zero_grad
-                    bucket.drop_owned_grad()
+            bucket.refresh_shard()
+            if bucket.has_master and bucket.grad is not None:
+                bucket.drop_owned_grad()  # the whole 16-bit gradients stay, until zero_grad
             name = f"parameters {bucket.names[0]}.."
             works.append(comm.all_gather(bucket.flat, group=self.group, name=name, async_op=True))
         for work in works:

@@ -65,7 +65,8 @@ class Zero2(Zero1):
             sizes = [p.numel() * self.precision.param(p.dtype).itemsize for _, p in named]
             for positions in assign_to_buckets(sizes, self.bucket_bytes):
                 members = [named[i] for i in positions]
-                buckets.append(Bucket(members, self.group, self.precision))
+                bucket = Bucket(members, self.group, self.precision, offload=self.offload)
+                buckets.append(bucket)
         return buckets
 
     def on_gradient(self, p: nn.Parameter) -> None:

@@ -98,7 +98,8 @@ class Zero3(ZeroOptimizer):
             if self.on_demand:
                 materialize(part.module, part.own, self.init)
             named = [(self.names[p], p) for p in part.own]
-            self.units.append(Unit(part.name, part.module, named, self.group, self.precision))
+            how = self.group, self.precision, self.offload
+            self.units.append(Unit(part.name, part.module, named, *how))
         self.unit_of = {p: u for u in self.units for b in u.buckets for p in b.params}
         for part, unit in zip(parts, self.units, strict=True):
             owners = [self.unit_of[p] for p in part.tied]
@@ -230,8 +231,7 @@ class Zero3(ZeroOptimizer):
     def publish(self) -> None:
         """Only a 16-bit shard must be refreshed; the next gather brings it to the others."""
         for bucket in self.buckets:
-            if bucket.has_master:
-                bucket.shard.copy_(bucket.master)
+            bucket.refresh_shard()
 
     def forget_gradients(self) -> None:
         """Drop the averages, and whatever an interrupted backward pass has left behind."""

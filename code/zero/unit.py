@@ -21,6 +21,7 @@ from torch import nn
 
 from . import comm
 from .bucket import Bucket
+from .offload import Offload
 from .precision import Precision
 from .released import mark_present, mark_released
 
@@ -47,12 +48,15 @@ class Unit:
         named: list[tuple[str, nn.Parameter]],
         group: comm.Group,
         precision: Precision,
+        offload: Offload,
     ):
         self.name, self.module, self.group = name, module, group
         kinds: dict[tuple, list[tuple[str, nn.Parameter]]] = {}
         for n, p in named:
             kinds.setdefault((p.dtype, p.requires_grad), []).append((n, p))
-        self.buckets = [Bucket(k, group, precision, resident=False) for k in kinds.values()]
+        self.buckets = [
+            Bucket(k, group, precision, resident=False, offload=offload) for k in kinds.values()
+        ]
         self.trainable = [b for b in self.buckets if b.trainable]
         self.frozen = [b for b in self.buckets if not b.trainable]
         self.needs: list[Unit] = [self]
@@ -76,6 +80,7 @@ class Unit:
         for b in self.buckets:
             b.flat.untyped_storage().resize_(b.flat.numel() * b.flat.element_size())
             b.owned(b.flat).copy_(b.shard)
+            b.offload.release(b.shard)
             what = f"parameters of {self.name}"
             self._works.append(comm.all_gather(b.flat, group=self.group, name=what, async_op=True))
 

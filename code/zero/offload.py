@@ -1,0 +1,158 @@
+"""Model states outside of the device's memory (ZeRO-Offload 2021, ZeRO-Infinity 2021).
+
+After sharding, a rank touches its optimizer states once a step, for the update, and at ZeRO-3 its
+shard of a unit twice, to gather it. Between these moments they may live elsewhere:
+
+    "cpu"    in host memory, while parameters and gradients are on a CUDA device. The averaged
+             gradients are copied there, the update is made by the CPU, the new weights return.
+             Without a CUDA device everything is in host memory already, and nothing changes.
+    "disk"   in memory-mapped files. The operating system reads and writes their pages; after each
+             use the pages are given back, so they do not count as memory of the process.
+
+The arithmetic is the same and in the same order, so results are the same bits as without offload.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+import tempfile
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from .bucket import ParamSlice
+
+PLACES = (None, "cpu", "disk")
+
+
+class MappedTensors:
+    """Flat tensors in unnamed temporary files, which disappear with the process.
+
+    folder: where the files are made; None is the system's folder for temporary files (on some
+    systems that is in memory: choose a folder on a disk).
+    """
+
+    def __init__(self, folder: str | None = None):
+        self.folder = folder
+        self.maps: dict[int, mmap.mmap] = {}  # by the address of the storage that views it
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of the flat tensor in a file of its own, to be used like any CPU tensor.
+
+        Raises OSError when the disk is full.
+        """
+        if not tensor.numel():
+            return tensor
+        with tempfile.TemporaryFile(prefix="zero-", dir=self.folder) as file:
+            file.truncate(tensor.nbytes)
+            mapped = mmap.mmap(file.fileno(), tensor.nbytes)
+        copy = torch.frombuffer(mapped, dtype=tensor.dtype).copy_(tensor)
+        self.maps[_address(copy)] = mapped
+        self.forget(copy)
+        return copy
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Is this one of the tensors that `place` has made, or a view of one?"""
+        return _address(tensor) in self.maps
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """Give the tensor's pages back to the system; the next use reads them from the file."""
+        mapped = self.maps.get(_address(tensor))
+        if mapped is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class Offload:
+    """Where the optimizer states and the parameters at rest live; None is beside the model.
+
+    optimizer: masters and moments. params: the shards of ZeRO-3. pin_memory: page-locked host
+    memory for "cpu", which copies faster. Raises ValueError for another place.
+    """
+
+    def __init__(
+        self,
+        optimizer: str | None = None,
+        params: str | None = None,
+        folder: str | None = None,
+        pin_memory: bool = False,
+    ):
+        for name, place in (("offload_optimizer", optimizer), ("offload_params", params)):
+            if place not in PLACES:
+                raise ValueError(f'{name}={place!r} is unknown; choose "cpu", "disk" or None')
+        self.optimizer, self.params, self.pin_memory = optimizer, params, pin_memory
+        self.files = MappedTensors(folder)
+
+    def needs_master(self, flat: torch.Tensor) -> bool:
+        """Must the optimizer have a copy of its own, because it works on another device?"""
+        return self.optimizer is not None and flat.is_cuda
+
+    def place_master(self, master: torch.Tensor) -> torch.Tensor:
+        """The master copy [owned], where the optimizer states live."""
+        return self._place(master, self.optimizer)
+
+    def place_shard(self, shard: torch.Tensor) -> torch.Tensor:
+        """The shard of parameters at rest [owned], where these live."""
+        return self._place(shard, self.params)
+
+    def release(self, *tensors: torch.Tensor) -> None:
+        """The tensors are not needed for a while; those on disk leave memory."""
+        for tensor in tensors:
+            self.files.forget(tensor)
+
+    def update(self, inner: torch.optim.Optimizer, slices: list[ParamSlice]) -> None:
+        """`inner.step()`, slice by slice where states are on disk: one slice's are in memory."""
+        if self.optimizer != "disk":
+            inner.step()
+            return
+        grads = [s.param.grad for s in slices]
+        for s in slices:
+            s.param.grad = None
+        for s, grad in zip(slices, grads, strict=True):
+            if grad is not None:
+                s.param.grad = grad
+                inner.step()
+                s.param.grad = None
+                self._move_states(inner, s)
+        for s, grad in zip(slices, grads, strict=True):
+            s.param.grad = grad
+        trim_heap()
+
+    def holds(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        """Those of the tensors that are on disk."""
+        return [t for t in tensors if self.files.holds(t)]
+
+    def _move_states(self, inner: torch.optim.Optimizer, s: ParamSlice) -> None:
+        state = inner.state[s.param]
+        for key, value in state.items():
+            if torch.is_tensor(value) and value.shape == s.param.shape:
+                if not self.files.holds(value):
+                    state[key] = self.files.place(value)
+                self.files.forget(state[key])
+        self.files.forget(s.param)
+
+    def _place(self, tensor: torch.Tensor, place: str | None) -> torch.Tensor:
+        if place == "disk":
+            return self.files.place(tensor.cpu())
+        if place == "cpu" and tensor.is_cuda:
+            host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=self.pin_memory)
+            return host.copy_(tensor)
+        return tensor
+
+
+def trim_heap() -> None:
+    """Give freed memory back to the system.
+
+    glibc keeps freed blocks of up to 32 MB for later; moments on their way to disk are such blocks,
+    and would stay memory of the process. Other C libraries have no such call.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

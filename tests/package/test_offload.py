@@ -1,0 +1,103 @@
+"""Model states on disk or in host memory: the same bits, and really out of memory."""
+
+import os
+
+import pytest
+import torch
+
+import zero
+from helpers import m0, rows, weights
+
+WAYS = (
+    {},
+    {"offload_optimizer": "cpu"},
+    {"offload_optimizer": "disk"},
+    {"offload_optimizer": "disk", "offload_params": "disk"},
+)
+
+
+def train(rank, world_size, precision, optimizer, hyper):
+    """Every stage with every kind of offload: weights, and bytes by kind after a step."""
+    results = {}
+    for stage in sorted(zero.front.STAGES):
+        for i, way in enumerate(WAYS):
+            model = m0(seed=rank)
+            opt = zero.shard(model, stage, optimizer, precision=precision, **hyper, **way)
+            dtype = opt.buckets[0].flat.dtype
+            for step in range(5):
+                x, _ = rows(step, rank, world_size)
+                loss = model(x.to(dtype)).square().mean()
+                opt.scale(loss).backward()
+                opt.clip_grad_norm_(1.0)
+                opt.step()
+                opt.zero_grad()
+            with opt.full_params():
+                results[stage, i] = weights(model), {k: size(v) for k, v in opt.tensors().items()}
+    return results
+
+
+def size(tensors):
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize(
+    ("optimizer", "hyper", "moments"),
+    [
+        (torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}, 2),
+        (torch.optim.SGD, {"lr": 1e-2, "momentum": 0.9}, 1),
+    ],
+)
+def test_bits_do_not_depend_on_the_place(precision, optimizer, hyper, moments):
+    by_rank = zero.launch(train, 2, precision, optimizer, hyper, quiet=True)
+    for results in by_rank:
+        for stage in sorted(zero.front.STAGES):
+            plain, bytes_plain = results[stage, 0]
+            for i in range(1, len(WAYS)):
+                same, _ = results[stage, i]
+                assert all(torch.equal(plain[n], same[n]) for n in plain), (stage, WAYS[i])
+            _, on_disk = results[stage, 2]
+            assert on_disk["optimizer"] == 0
+            assert on_disk["offloaded"] == bytes_plain["optimizer"] > 0
+            _, both = results[stage, 3]
+            if stage == 3:
+                assert both["offloaded"] == bytes_plain["optimizer"] + bytes_plain_shards(results)
+
+
+def bytes_plain_shards(results):
+    """At ZeRO-3 the model was gathered when it was measured: its shards are half of that."""
+    return results[3, 2][1]["parameters"] - results[3, 3][1]["parameters"]
+
+
+def resident():
+    with open("/proc/self/status") as status:
+        lines = dict(line.split(":", 1) for line in status)
+    return int(lines["VmRSS"].split()[0]) * 1024
+
+
+def grow(rank, world_size, way):
+    """Resident bytes after two steps of a model of 8 million parameters."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(8)])
+    opt = zero.shard(model, 1, lr=1e-3, **way)
+    for _ in range(2):
+        model(torch.ones(1, 1024)).sum().backward()
+        opt.step()
+        opt.zero_grad()
+    zero.offload.trim_heap()
+    return resident()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
+def test_states_on_disk_do_not_count_as_memory():
+    """Two moments of 8 bytes for 8.4 million parameters leave the process: 67 MB, within 10 %."""
+    beside = zero.launch(grow, 1, {}, quiet=True)[0]
+    on_disk = zero.launch(grow, 1, {"offload_optimizer": "disk"}, quiet=True)[0]
+    moments = 8 * 8 * 1024 * 1024
+    assert 0.9 * moments < beside - on_disk < 1.1 * moments
+
+
+def test_an_unknown_place_is_refused():
+    with pytest.raises(ValueError, match="offload_optimizer='tape'"):
+        zero.shard(m0(), 1, lr=0.1, offload_optimizer="tape")
