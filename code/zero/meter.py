@@ -264,7 +264,9 @@ def _plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors that really hold memory: of a DTensor its local part."""
     if hasattr(tensor, "__tensor_flatten__"):
         for name in tensor.__tensor_flatten__()[0]:
-            yield from _plain_parts(getattr(tensor, name))
+            part = getattr(tensor, name)
+            if isinstance(part, torch.Tensor):  # a DTensor names its device mesh too
+                yield from _plain_parts(part)
     elif (
         tensor.layout is torch.strided
     ):  # the parts of a sparse tensor were followed at their birth
