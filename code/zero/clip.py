@@ -18,6 +18,7 @@ from . import comm
 
 def shard_power(grads: Iterable[torch.Tensor], norm_type: float) -> float:
     """sum |g|^p over this rank's gradient slices (for p = inf: max |g|); 0.0 without any."""
+    grads = [g for g in grads if g.numel()]
     norms = [torch.linalg.vector_norm(g, norm_type, dtype=_wide(g)).item() for g in grads]
     if norm_type == math.inf:
         return max_keeping_nan(norms)
