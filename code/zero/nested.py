@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 import torch
 
@@ -32,6 +33,53 @@ def tensors_in(value: object) -> list[torch.Tensor]:
         _warn_unknown(type(value))
         return []
     return [t for part in parts for t in tensors_in(part)]
+
+
+def take_apart(
+    value: object,
+) -> tuple[list[torch.Tensor], Callable[[Sequence[torch.Tensor]], object]]:
+    """All tensors in nested lists, tuples, dicts and dataclasses, and what they were taken from.
+
+    The second is a function: given as many tensors, it returns a copy of `value` with these in the
+    places of the old ones. It keeps none of the old tensors alive.
+    """
+    tensors: list[torch.Tensor] = []
+
+    def number(tensor: torch.Tensor) -> _Place:
+        tensors.append(tensor)
+        return _Place(len(tensors) - 1)
+
+    pattern = _replace(value, torch.Tensor, number)
+    return tensors, lambda new: _replace(pattern, _Place, lambda place: new[place.index])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where a tensor was."""
+
+    index: int
+
+
+def _replace(value: object, kind: type, change: Callable) -> object:
+    """A copy of `value` in which everything of this kind is changed."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_replace(part, kind, change) for part in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_replace(part, kind, change) for part in value)
+    if isinstance(value, MutableMapping):
+        result = copy.copy(value)
+        for key, part in value.items():
+            result[key] = _replace(part, kind, change)
+        return result
+    if dataclasses.is_dataclass(value) and not isinstance(value, (type, _Place)):
+        result = copy.copy(value)
+        for field in dataclasses.fields(value):
+            part = _replace(getattr(value, field.name), kind, change)
+            object.__setattr__(result, field.name, part)
+        return result
+    return value
 
 
 def _warn_unknown(kind: type) -> None:
