@@ -83,6 +83,16 @@ def by_dtype(
     return list(lists.values())
 
 
+def check_unchanged(names: dict[nn.Parameter, str], trainable: set[nn.Parameter]) -> None:
+    """Raise RuntimeError, with the name, if a parameter was frozen or unfrozen after sharding."""
+    for p, name in names.items():
+        if p.requires_grad != (p in trainable):
+            raise RuntimeError(
+                f"requires_grad of {name} was changed after sharding; freeze or unfreeze "
+                f"parameters before zero.shard"
+            )
+
+
 def outer_groups(names: dict[nn.Parameter, str], params: list | None) -> list[dict]:
     """The user's groups as a list of dicts; one group with all trainable parameters by default.
 
@@ -151,6 +161,20 @@ def tensor_parallel_group(
             f"them; pass zero.shard(..., group=mesh.get_group('dp'))"
         )
     return tp_group
+
+
+def refuse_gradients_set_by_hand(names: dict[nn.Parameter, str]) -> None:
+    """Raise RuntimeError, naming the parameter, if one still has a `grad` after backward.
+
+    For stages that take every gradient away as soon as backward has made it. One that is there
+    afterwards was assigned by the user, and would be lost without a word.
+    """
+    for p, name in names.items():
+        if p.requires_grad and p.grad is not None:
+            raise RuntimeError(
+                f"the gradient of {name} was set by hand; stages 2 and 3 take gradients only from "
+                f"backward passes. Use stage 0 or 1, or call loss.backward()"
+            )
 
 
 def _as_list(params) -> list[nn.Parameter]:

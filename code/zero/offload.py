@@ -18,13 +18,9 @@ import ctypes
 import mmap
 import sys
 import tempfile
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
-
-if TYPE_CHECKING:
-    from .bucket import ParamSlice
+from torch import nn
 
 PLACES = (None, "cpu", "disk")
 
@@ -103,36 +99,32 @@ class Offload:
         for tensor in tensors:
             self.files.forget(tensor)
 
-    def update(self, inner: torch.optim.Optimizer, slices: list[ParamSlice]) -> None:
+    def update(self, inner: torch.optim.Optimizer, slices: list[nn.Parameter]) -> None:
         """`inner.step()`, slice by slice where states are on disk: one slice's are in memory."""
         if self.optimizer != "disk":
             inner.step()
             return
-        grads = [s.param.grad for s in slices]
-        for s in slices:
-            s.param.grad = None
-        for s, grad in zip(slices, grads, strict=True):
+        grads = [p.grad for p in slices]
+        for p in slices:
+            p.grad = None
+        for p, grad in zip(slices, grads, strict=True):
             if grad is not None:
-                s.param.grad = grad
+                p.grad = grad
                 inner.step()
-                s.param.grad = None
-                self._move_states(inner, s)
-        for s, grad in zip(slices, grads, strict=True):
-            s.param.grad = grad
+                p.grad = None
+                self._move_states(inner, p)
+        for p, grad in zip(slices, grads, strict=True):
+            p.grad = grad
         trim_heap()
 
-    def holds(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """Those of the tensors that are on disk."""
-        return [t for t in tensors if self.files.holds(t)]
-
-    def _move_states(self, inner: torch.optim.Optimizer, s: ParamSlice) -> None:
-        state = inner.state[s.param]
+    def _move_states(self, inner: torch.optim.Optimizer, p: nn.Parameter) -> None:
+        state = inner.state[p]
         for key, value in state.items():
-            if torch.is_tensor(value) and value.shape == s.param.shape:
+            if torch.is_tensor(value) and value.shape == p.shape:
                 if not self.files.holds(value):
                     state[key] = self.files.place(value)
                 self.files.forget(state[key])
-        self.files.forget(s.param)
+        self.files.forget(p)
 
     def _place(self, tensor: torch.Tensor, place: str | None) -> torch.Tensor:
         if place == "disk":

@@ -25,7 +25,14 @@ from . import clip, comm
 from .bucket import Bucket, ParamSlice
 from .consensus import agree_finite, agree_used, name_nonfinite
 from .edit import full_params
-from .groups import inner_optimizer, named_parameters, outer_groups, tensor_parallel_group
+from .groups import (
+    check_unchanged,
+    inner_optimizer,
+    named_parameters,
+    outer_groups,
+    tensor_parallel_group,
+)
+from .kinds import tensors_by_kind
 from .offload import Offload, trim_heap
 from .precision import LossScale, policy
 from .start import broadcast_from_rank_0
@@ -147,7 +154,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if self.stepped:
             for mine, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
                 inner.update({k: v for k, v in mine.items() if k != "params"})
-            self.offload.update(self.inner, self.slices)
+            self.offload.update(self.inner, [s.param for s in self.slices])
             self.publish()
         self.unapplied = False
         return loss
@@ -161,8 +168,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
         """
         if self._reduced:
             return
-        self._check_scaled()
-        self._check_unchanged()
+        if self.loss_scale is not None and not self._scaled:
+            raise RuntimeError("fp16 needs a scaled loss: call opt.scale(loss).backward()")
+        check_unchanged(self.names, self._was_trainable)
         self.finish_gradients()
         self._used.update(p for p in self.trainable if p.grad is not None)
         used = agree_used(self.trainable, self._used, self.group)
@@ -272,20 +280,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
 
     def tensors(self) -> dict[str, list[torch.Tensor]]:
         """The model states this rank keeps, by kind; tensors may share storage."""
-        states = [v for s in self.inner.state.values() for v in s.values() if torch.is_tensor(v)]
-        masters = [b.master for b in self.buckets if b.has_master]
-        optimizer = masters + [t for t in states if t.dim() > 0]
-        grads = [g for b in self.buckets for g in (b.grad, b.owned_grad) if g is not None]
-        kept = [t for b in self.buckets + self.frozen_buckets for t in (b.flat, b.shard)]
-        kept += [p.data for p in self.names if not (p.requires_grad or self.shards_frozen)]
-        away = self.offload.holds(kept + optimizer)
-        return {
-            "offloaded": away,
-            "parameters": [t for t in kept if not self.offload.holds([t])],
-            "gradients": grads + [p.grad for p in self.names if p.grad is not None],
-            "optimizer": [t for t in optimizer if not self.offload.holds([t])],
-            "counters": [t for t in states if t.dim() == 0],
-        }
+        return tensors_by_kind(self)
 
     def state_dict(self):
         """Refused: one rank's part looks like a checkpoint and is none."""
@@ -368,15 +363,3 @@ class ZeroOptimizer(torch.optim.Optimizer):
             for s in self.slices
             if s.param.grad is not None and cut in (None, hasattr(s.whole, "tp_cut"))
         ]
-
-    def _check_scaled(self) -> None:
-        if self.loss_scale is not None and not self._scaled:
-            raise RuntimeError("fp16 needs a scaled loss: call opt.scale(loss).backward()")
-
-    def _check_unchanged(self) -> None:
-        for p, name in self.names.items():
-            if p.requires_grad != (p in self._was_trainable):
-                raise RuntimeError(
-                    f"requires_grad of {name} was changed after sharding; freeze or unfreeze "
-                    f"parameters before zero.shard"
-                )
