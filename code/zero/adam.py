@@ -28,15 +28,24 @@ def adamw_update(
 ) -> None:
     """One AdamW update of `param`, in place, as `torch.optim.AdamW` does it.
 
-    param, grad, exp_avg (first moment), exp_avg_sq (second moment): tensors of one shape. `step`
-    counts this parameter's updates from 1. The weight decay is decoupled: it shrinks the weight
-    and does not enter the moments.
+    param, grad, exp_avg (first moment, m), exp_avg_sq (second moment, v): tensors of one shape and
+    dtype. `param` and the two moments are changed in place, `grad` is only read; nothing is
+    returned. `step` counts this parameter's updates, this one included, from 1.
+
+        param = param * (1 - lr * weight_decay)
+        m     = beta1 * m + (1 - beta1) * grad
+        v     = beta2 * v + (1 - beta2) * grad**2
+        m_hat = m / (1 - beta1**step)
+        v_hat = v / (1 - beta2**step)
+        param = param - lr * m_hat / (sqrt(v_hat) + eps)
+
+    The weight decay is decoupled: it shrinks the weight and does not enter the moments. The moments
+    start at zero; m_hat and v_hat undo the bias that this gives the first steps.
     """
     beta1, beta2 = betas
     param.mul_(1 - lr * weight_decay)
     exp_avg.lerp_(grad, 1 - beta1)
     exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    # The moments start at zero; these two factors undo the bias that this gives the first steps.
     correction1 = 1 - beta1**step
     correction2 = 1 - beta2**step
     denominator = (exp_avg_sq.sqrt() / correction2**0.5).add_(eps)

@@ -88,9 +88,15 @@ class Bucket:
         return self.layout.shard(flat, self.rank) if self.sharded else flat
 
     def refresh_shard(self) -> None:
-        """Round the updated master into the shard, where they are two."""
+        """After an update of `master`: copy it into the shard, rounded to the model's dtype.
+
+        Where the two are one tensor there is nothing to copy. Where they are not, the average is a
+        tensor of its own too: it is dropped now if the whole gradients are kept beside it.
+        """
         if self.has_master:
             self.shard.copy_(self.master, non_blocking=True)
+            if self.grad is not None:
+                self.drop_owned_grad()
         self.offload.release(self.shard, self.master)
 
     def refresh_master(self) -> None:
@@ -99,18 +105,37 @@ class Bucket:
             self.master.copy_(self.shard)
             self.offload.release(self.master)
 
-    def make_slices(self) -> list[ParamSlice]:
-        """A Parameter for every part of a parameter that this rank owns: a view of `master`."""
+    def owned_parts(self) -> list[Slice]:
+        """What this rank owns of each parameter, in flat order; nothing empty.
+
+        With `sharded=False` that is every parameter as a whole.
+        """
         if self.sharded:
-            owned = self.layout.slices(self.rank)
-        else:
-            owned = [Slice(s.name, 0, s.end - s.start, s.start) for s in self.layout.spans]
+            return self.layout.slices(self.rank)
+        spans = [s for s in self.layout.spans if s.end > s.start]
+        return [Slice(s.name, 0, s.end - s.start, s.start) for s in spans]
+
+    def make_slices(self) -> list[ParamSlice]:
+        """A Parameter for every part of a parameter that this rank owns: a view of `master`.
+
+        `self.owned_parts()` lists the parts in flat order; each has a `name`, the range
+        [`start`, `end`) of elements inside the flattened parameter, and its `offset` in
+        `self.master` [owned], which is one-dimensional and holds this rank's elements only. For
+        each part return a `ParamSlice(name, start, end, param, whole, offset)`, in the same order:
+
+        * `param` is an `nn.Parameter` that shares the memory of its elements in `self.master`: what
+          the optimizer writes into it stands in the master, with no copy;
+        * `whole` is the model's parameter of that name. `self.names` and `self.params` are lists of
+          all names and parameters of the bucket, one beside the other.
+        """
         whole = dict(zip(self.names, self.params, strict=True))
         made = []
-        for s in owned:
-            if s.end > s.start:
-                view = nn.Parameter(self.master[s.offset : s.offset + s.end - s.start])
-                made.append(ParamSlice(s.name, s.start, s.end, view, whole[s.name], s.offset))
+        for part in self.owned_parts():
+            elements = self.master[part.offset : part.offset + part.end - part.start]
+            param = nn.Parameter(elements)
+            made.append(
+                ParamSlice(part.name, part.start, part.end, param, whole[part.name], part.offset)
+            )
         return made
 
     def keep_gradient(self, p: nn.Parameter) -> None:

@@ -52,5 +52,3 @@ class Ddp(ZeroOptimizer):
         """Every rank has made the same update; only a 16-bit model must be refreshed."""
         for bucket in self.buckets:
             bucket.refresh_shard()
-            if bucket.has_master:
-                bucket.drop_owned_grad()

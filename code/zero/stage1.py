@@ -15,6 +15,7 @@ ZeRO-1 sends exactly the bytes of plain data parallelism.
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from . import comm
@@ -42,25 +43,40 @@ class Zero1(ZeroOptimizer):
         self.bucket_of[p].keep_gradient(p)
 
     def finish_gradients(self) -> None:
-        """Reduce-scatter: leave in `owned_grad` the average of this rank's range.
+        """Reduce-scatter: leave in every bucket's `owned_grad` the average of this rank's range.
 
-        In fp32 it is made in place, in the rank's own range of the flat gradients. 16-bit
-        gradients are summed into an fp32 shard, which lives until the update is done.
+        For each bucket in turn, on every rank alike, `bucket.complete_gradients()` makes the flat
+        `bucket.grad` [padded_numel] whole: where this rank has no gradient, it stands at zero. Then
+        `self.reduce_bucket(bucket, out)` averages it over the ranks, writes this rank's part into
+        the tensor `out` [owned] and returns it: a reduce-scatter.
+
+        Which tensor is `out`? In fp32 training no new one: the rank's own range of `bucket.grad`,
+        the view `bucket.owned(bucket.grad)`. Where `bucket.has_master` (16-bit training) a new one
+        of the same length, in the dtype of `bucket.master`, because 16-bit numbers are summed in
+        fp32 and the sum should not be rounded again.
         """
         for bucket in self.buckets:
             bucket.complete_gradients()
-            shard = bucket.owned(bucket.grad)
+            out = bucket.owned(bucket.grad)
             if bucket.has_master:
-                shard = shard.new_empty(shard.shape, dtype=bucket.master.dtype)
-            bucket.owned_grad = self.reduce_bucket(bucket, out=shard)
+                out = torch.empty_like(out, dtype=bucket.master.dtype)
+            bucket.owned_grad = self.reduce_bucket(bucket, out)
 
     def publish(self) -> None:
-        """All-gather: every rank's updated range of the parameters, in place."""
+        """All-gather: give every rank the ranges of the parameters that the others have updated.
+
+        The optimizer has just updated `bucket.master`. For each bucket in turn, on every rank
+        alike, `bucket.refresh_shard()` copies it into this rank's range of `bucket.flat`, the
+        model's parameters (in fp32 training it stands there already). Then
+        `comm.all_gather(bucket.flat, group=self.group)` fills the ranges of all other ranks, in
+        place. The model's parameters are views of `bucket.flat` and stay so.
+
+        `comm.all_gather(..., async_op=True)` returns a `Work` at once, so that the buckets can
+        travel together; its `wait()` must have returned before anybody reads the parameters.
+        """
         works = []
         for bucket in self.buckets:
             bucket.refresh_shard()
-            if bucket.has_master and bucket.grad is not None:
-                bucket.drop_owned_grad()  # the whole 16-bit gradients stay, until zero_grad
             name = f"parameters {bucket.names[0]}.."
             works.append(comm.all_gather(bucket.flat, group=self.group, name=name, async_op=True))
         for work in works:
