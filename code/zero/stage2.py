@@ -23,7 +23,7 @@ from torch import nn
 from .backward import BackwardEnd
 from .bucket import Bucket
 from .flight import Flight
-from .groups import by_dtype
+from .groups import by_dtype, refuse_gradients_set_by_hand
 from .stage1 import Zero1
 
 
@@ -98,6 +98,7 @@ class Zero2(Zero1):
 
     def finish_gradients(self) -> None:
         """Nothing is left to average; a bucket that never had a gradient counts as zero."""
+        refuse_gradients_set_by_hand(self.names)
         for bucket in self.buckets:
             if bucket.owned_grad is None:
                 bucket.owned_grad = torch.zeros_like(bucket.master)

@@ -30,6 +30,7 @@ from .backward import BackwardEnd, running
 from .bucket import Bucket
 from .cut import cut
 from .flight import Flight
+from .groups import refuse_gradients_set_by_hand
 from .meta import allocate_on_demand, materialize
 from .nested import tensors_in
 from .optimizer import ZeroOptimizer
@@ -224,6 +225,7 @@ class Zero3(ZeroOptimizer):
 
     def finish_gradients(self) -> None:
         """Nothing is left to average; a bucket that never had a gradient counts as zero."""
+        refuse_gradients_set_by_hand(self.names)
         for bucket in self.buckets:
             if bucket.owned_grad is None:
                 bucket.owned_grad = torch.zeros_like(bucket.master)
