@@ -58,10 +58,12 @@ class Work:
 
 
 class Ticket:
-    """One announced collective: its tag, and the digests of the peers, to be compared once."""
+    """One announced collective: its number in its group, its tag, and the digests of the peers, to
+    be compared once."""
 
-    def __init__(self, text: str, tag: int, digests: torch.Tensor, handles: list):
-        self.text, self.tag, self.digests, self.handles = text, tag, digests, handles
+    def __init__(self, text: str, number: int, tag: int, digests: torch.Tensor, handles: list):
+        self.text, self.number, self.tag = text, number, tag
+        self.digests, self.handles = digests, handles
 
 
 class Mesh:
@@ -72,6 +74,7 @@ class Mesh:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         # Start with the next rank up, so that not everybody sends to rank 0 first.
         self.peers = [(self.rank + d) % self.size for d in range(1, self.size)]
+        self.announced = 0
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int):
         return dist.isend(tensor, group=self.group, group_dst=peer, tag=tag)
@@ -89,7 +92,8 @@ class Mesh:
         own = digests[self.rank].clone().view(1)
         handles = [self.receive(digests[p : p + 1], p, 0) for p in self.peers]
         handles += [self.send(own, p, 0) for p in self.peers]
-        return Ticket(text, 2 + digest % (1 << 30), digests, handles)
+        self.announced += 1
+        return Ticket(text, self.announced, 2 + digest % (1 << 30), digests, handles)
 
     def settle(self, ticket: Ticket) -> None:
         """Compare the digests of all ranks, once a ticket; all ranks raise if they differ."""
@@ -100,7 +104,7 @@ class Mesh:
             who = f"rank {left[0]} has" if len(left) == 1 else f"ranks {left} have"
             raise CommError(f"{who} left while rank {self.rank} waits in {ticket.text}")
         if handles and (ticket.digests != ticket.digests[0]).any():
-            raise MismatchError(self._explain(ticket.text))
+            raise MismatchError(self._explain(ticket))
 
     def leave(self) -> None:
         """Tell the peers that this rank calls no further collective, so that none waits for it."""
@@ -118,9 +122,9 @@ class Mesh:
                 f"not come here in time ({str(error).splitlines()[0][:120]})"
             ) from error
 
-    def _explain(self, text: str) -> str:
+    def _explain(self, ticket: Ticket) -> str:
         rows = torch.zeros(self.size, TEXT_BYTES, dtype=torch.uint8)
-        encoded = text.encode()[:TEXT_BYTES]
+        encoded = ticket.text.encode()[:TEXT_BYTES]
         rows[self.rank, : len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
         handles = [self.receive(rows[p], p, 1) for p in self.peers]
         handles += [self.send(rows[self.rank].clone(), p, 1) for p in self.peers]
@@ -129,7 +133,7 @@ class Mesh:
         texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in rows]
         lines = [f"  rank {r}: {t}" for r, t in enumerate(texts)]
         return (
-            "the ranks disagree on the next collective:\n"
+            f"the ranks disagree on their collective number {ticket.number}:\n"
             + "\n".join(lines)
             + "\nEvery rank must call the same collectives in the same order, with the same sizes."
         )
