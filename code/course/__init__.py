@@ -12,8 +12,9 @@ A lesson ``NN_topic`` is four things, and nothing else has to be registered:
    ``super()`` without arguments cannot be exercises.
 
 2. ``lessons/source/NN_topic.md``, in jupytext's Markdown. Cells are ```` ```python ```` fences;
-   text is cut into cells at two empty lines. The first cell is ``%load_ext course``. An exercise
-   is an empty fence::
+   text is cut into cells at two empty lines. It begins with ``# NN Title`` and says "60 minutes"
+   as declared; the first code cell is ``%load_ext course``. An exercise is an empty fence, before
+   which the builder writes its number, path, minutes and difficulty::
 
        ```{exercise} zero.flat.flatten_params
        ```

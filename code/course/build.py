@@ -128,6 +128,7 @@ def execute(nb: NotebookNode, name: str) -> None:
                 nb,
                 timeout=SECONDS_PER_CELL,
                 kernel_name="python3",
+                extra_arguments=["--log-level=ERROR"],
                 record_timing=False,
                 resources={"metadata": {"path": str(registry.ROOT / "lessons")}},
             ).execute()
@@ -171,10 +172,13 @@ def outputs(cell: NotebookNode) -> list[tuple[str, str]]:
 
 
 def _exercise(path: str, solved: bool) -> str:
-    registry.find(path)
-    if solved:
-        return f"```python\n%%solution {path}\n{source.reference(path)}```"
-    return f"```python\n%%exercise {path}\n{source.stub(path)}```"
+    """A line that says what the exercise is, and its cell."""
+    lesson, exercise = registry.find(path)
+    number = lesson.exercises.index(exercise) + 1
+    words = f"{exercise.minutes} minutes, difficulty {exercise.difficulty} of 3"
+    heading = f'**Exercise {number}: `{path}`.** {words}. Stuck? `course.hint("{path}", 1)`'
+    magic, text = ("solution", source.reference) if solved else ("exercise", source.stub)
+    return f"{heading}\n\n```python\n%%{magic} {path}\n{text(path)}```"
 
 
 def _identity(cell: NotebookNode, taken: dict[str, int]) -> str:

@@ -37,7 +37,7 @@ __all__ = [
     "show",
 ]
 
-SECONDS_ON_RANKS = 20.0
+SECONDS_ON_RANKS = 40.0
 Recogniser = Callable[[Tensor, Tensor], tuple[str, str] | None]
 
 

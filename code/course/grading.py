@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import select
+import queue
 import signal
 import subprocess
 import sys
@@ -21,8 +21,9 @@ from typing import IO
 
 from course import overlay, pieces, registry, source, verdicts
 from course.report import NOT_WRITTEN, Report, cannot_grade
+from course.server import CAN_FORK
 
-SECONDS_PER_GRADING = 90
+SECONDS_PER_GRADING = 200
 _lock = threading.Lock()
 _server: subprocess.Popen | None = None
 _errors: IO[str] | None = None  # what the warm process writes to stderr
@@ -73,10 +74,16 @@ def _ask(request: dict) -> dict:
     server = _running_server()
     server.stdin.write(json.dumps(request) + "\n")
     server.stdin.flush()
-    if not select.select([server.stdout], [], [], SECONDS_PER_GRADING)[0]:
+    answer: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=lambda: answer.put(server.stdout.readline()), daemon=True).start()
+    try:
+        line = answer.get(timeout=SECONDS_PER_GRADING)
+    except queue.Empty:
         stop()
         return {"died": f"The grading did not end within {SECONDS_PER_GRADING} seconds."}
-    line = server.stdout.readline()
+    if not CAN_FORK:  # it has answered once and ends: let the next one get warm
+        server.wait()
+        _running_server()
     return json.loads(line) if line else {"died": f"The grader ended:\n{_last_words()}"}
 
 
@@ -111,6 +118,8 @@ def stop() -> None:
     """End the warm process and everything it has started."""
     global _server
     if _server is not None and _server.poll() is None:
-        os.killpg(_server.pid, signal.SIGKILL)
+        if hasattr(os, "killpg"):
+            os.killpg(_server.pid, signal.SIGKILL)
+        _server.kill()
         _server.wait()
     _server = None

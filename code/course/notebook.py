@@ -13,6 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+import course
 from course import grading, overlay, pieces, registry, source
 from course.mine import use_mine
 from course.report import PASSED, Report
@@ -27,6 +28,7 @@ def load(shell) -> None:
         return
     shell.register_magic_function(exercise_cell, "cell", "exercise")
     shell.register_magic_function(solution_cell, "cell", "solution")
+    shell.push({"course": course}, interactive=False)
     threading.Thread(target=grading.warm_up, daemon=True).start()
     mine = use_mine()
     if mine.yours or mine.broken:

@@ -18,7 +18,7 @@ import sys
 import types
 from pathlib import Path
 
-from course import pieces, source
+from course import limits, pieces, source
 
 PIECES_VARIABLE = "ZERO_PIECES"
 PRELOAD_VARIABLE = "ZERO_PRELOAD"
@@ -73,6 +73,7 @@ def in_place() -> dict[str, Path]:
 
 def preload() -> None:
     """In a rank: put the pieces in place that the parent process named in the environment."""
+    limits.start_if_asked()
     install(in_place())
 
 

@@ -15,17 +15,15 @@ learner's.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from course import overlay, pieces, report, source, verdicts
+from course import limits, overlay, pieces, report, source, verdicts
 from course.report import NOT_WRITTEN
 
 RESULTS = pytest.StashKey[dict[str, list[str]]]()  # outcomes of the checks, by exercise
-SECONDS_PER_CHECK = int(os.environ.get("COURSE_SECONDS_PER_CHECK", "30"))
 
 
 def exercise(path: str) -> pytest.MarkDecorator:
@@ -55,9 +53,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = [item for item in items if _path(item) != wanted]
         items[:] = [item for item in items if _path(item) == wanted]
         config.hook.pytest_deselected(items=dropped)
-    for item in items:
-        if _path(item) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(SECONDS_PER_CHECK))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -65,7 +60,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):
     path = _path(pyfuncitem)
     if path is None:
         return (yield)
-    with piece_in_place(path, _file(pyfuncitem.config, path)):
+    with piece_in_place(path, _file(pyfuncitem.config, path)), limits.limited():
         return (yield)
 
 

@@ -95,21 +95,24 @@ def explain(excinfo, file: Path | None) -> tuple[str, str]:
         return str(error), mistake
     place = own_lines(error.__traceback__, file)
     if kind == "Failed" and "Timeout" in str(error):
-        return (
-            f"This takes too long; is there a loop without an end? It was here:\n{place}",
-            "endless",
-        )
+        return f"This takes too long. It was here:\n{place}", "endless"
+    if kind == "TakesTooLong":
+        return f"{error}\n{place}", "endless"
     if kind == "RankError":
-        return str(error), RANK_MISTAKES.get(error.kind, mistake)
+        endless = "TakesTooLong" in str(error)
+        return str(error), "endless" if endless else RANK_MISTAKES.get(error.kind, mistake)
     if isinstance(error, NotImplementedError):
         return f"NotImplementedError: a part of it is not written yet.\n{place}", "not-implemented"
     return f"{kind}: {error}\n{place}", mistake
 
 
 def own_lines(tb: TracebackType | None, file: Path | None) -> str:
-    """The learner's lines of a traceback; the last line of all if none is the learner's."""
+    """The learner's lines of a traceback; if none is the learner's, the last of this project."""
     frames = traceback.extract_tb(tb)
-    own = [f for f in frames if file is not None and Path(f.filename) == file] or frames[-1:]
+    own = [f for f in frames if file is not None and Path(f.filename) == file]
+    if not own:
+        project = [f for f in frames if "site-packages" not in f.filename]
+        own = (project or frames)[-1:]
     return "\n".join(
         f"    line {f.lineno} of {pieces.shown(Path(f.filename))}, in {f.name}:\n        {f.line}"
         for f in own[-3:]

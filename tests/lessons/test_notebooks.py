@@ -23,6 +23,8 @@ def test_each_lesson_has_its_exercises_in_order():
         cells = build.made("lessons", lesson.stem).cells
         found = [c.source.split()[1] for c in cells if c.source.startswith("%%exercise")]
         assert found == [exercise.path for exercise in lesson.exercises], lesson.stem
+        assert cells[0].source.startswith(f"# {lesson.number:02} {lesson.title}\n")
+        assert f"{lesson.minutes} minutes" in cells[0].source, lesson.stem
 
 
 def test_no_notebook_without_a_source():

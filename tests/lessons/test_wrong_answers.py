@@ -30,6 +30,14 @@ def test_our_solution_passes(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
+def test_our_text_passes_as_a_learners_piece(path, tmp_path):
+    file = tmp_path / f"{path}.py"
+    file.write_text(source.reference(path))
+    report = grading.grade(path, file)
+    assert report.outcome == PASSED, str(report)
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_the_stub_is_not_written_yet(path, tmp_path):
     file = tmp_path / f"{path}.py"
     file.write_text(source.stub(path))

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 import course_toy
-from course import commands, grading, pieces, source, verdicts
+from course import commands, grading, limits, pieces, source, verdicts
 
 HALVE = "toy.sums.halve"
 SHARE = "toy.shapes.share"
@@ -23,7 +23,7 @@ def mine(folder):
     with pytest.MonkeyPatch.context() as patch:
         mine = course_toy.use(folder, patch)
         patch.setenv("PYTHONPATH", str(folder))
-        patch.setenv("COURSE_SECONDS_PER_CHECK", "5")
+        patch.setenv(limits.VARIABLE, "2")
         grading.stop()
         yield mine
         grading.stop()
@@ -94,6 +94,7 @@ def test_the_learners_own_line_is_shown():
             "sum-for-mean",
             "2 times",
         ),
+        ("while True:\n    flat = flat + 1", "endless", "raised TakesTooLong: This computes"),
         ("return flat / None", "", "return flat / None"),
         (
             "from zero import comm\nif comm.rank() == 0:\n    comm.all_reduce(flat)\nreturn flat",

@@ -4,8 +4,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from course import registry, source
+from course import limits, registry, source
 
+pytestmark = pytest.mark.timeout(300)  # the first test runs the whole notebook
 PATH = "zero.flat.shard_bounds"
 STUB = f"%%exercise {PATH}\n{source.stub(PATH)}"
 RIGHT = f"%%exercise {PATH}\n{source.reference(PATH)}"
@@ -56,9 +57,9 @@ def shown(mine):
     nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS.values()])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COURSE_MINE", str(mine))
-        patch.setenv("COURSE_SECONDS_PER_CHECK", "4")
+        patch.setenv(limits.VARIABLE, "2")
         patch.setenv("PYTHONPATH", str(registry.ROOT / "code"))
-        NotebookClient(nb, timeout=60, kernel_name="python3", allow_errors=True).execute()
+        NotebookClient(nb, timeout=120, kernel_name="python3", allow_errors=True).execute()
     return dict(zip(CELLS, map(text_of, nb.cells)))
 
 
