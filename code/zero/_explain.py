@@ -201,7 +201,8 @@ def lines_of(place: Place | None, before: str = "") -> list[str]:
 
 
 def _where(frame: Frame) -> str:
-    function = "" if frame.function == "<module>" else f", in {frame.function}"
+    name = frame.function.rpartition("<locals>.")[2]
+    function = "" if name == "<module>" else f", in {name}"
     text = f":  {frame.text}" if frame.text else ""
     return f"line {frame.line} of {_file_name(frame.file)}{function}{text}"
 

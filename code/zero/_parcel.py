@@ -20,8 +20,10 @@ from collections.abc import Callable, Iterator
 
 import cloudpickle
 
+from . import _rank
 
-def pack(path: str, fn: Callable, args: tuple) -> None:
+
+def pack(folder: str, fn: Callable, args: tuple) -> None:
     """Write what the ranks read: their surroundings (plain data), then `(fn, args)`."""
     task = _dumps_task(fn, args)
     surroundings = {
@@ -35,15 +37,21 @@ def pack(path: str, fn: Callable, args: tuple) -> None:
             if len(entry) == 4 and entry[1] is None
         },
     }
-    with open(path, "wb") as file:
+    with open(f"{folder}/{_rank.RECEIVED}", "wb") as file:
         pickle.dump(surroundings, file)
         file.write(task)
 
 
-def result(path: str) -> object:
-    """The result that a rank has left."""
-    with open(path, "rb") as file:
-        return pickle.load(file)
+def result(folder: str, rank: int) -> object:
+    """The result that a rank has left in the launch's folder."""
+    with open(f"{folder}/{_rank.RESULT}{rank}", "rb") as file:
+        try:
+            return pickle.load(file)
+        except Exception as error:
+            raise RuntimeError(
+                f"the result of rank {rank} cannot be rebuilt in the launching process "
+                f"({type(error).__name__}: {error}). Return tensors, numbers or strings instead."
+            ) from error
 
 
 class _Pickler(cloudpickle.Pickler):

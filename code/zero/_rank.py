@@ -62,7 +62,7 @@ def main(
 
 
 def _listen(rank: int, folder: str, pipe: Connection, sending: threading.Lock) -> None:
-    """Answer each "where" with CPU seconds so far, stack, place; end when the pipe closes."""
+    """Answer each "where" with work done so far, stack, place; end when the pipe closes."""
     main_thread = threading.main_thread().ident
     while True:
         try:
@@ -73,13 +73,24 @@ def _listen(rank: int, folder: str, pipe: Connection, sending: threading.Lock) -
         stack = list(itertools.takewhile(lambda frame: frame.module != __name__, stack))
         lines = hash(tuple((frame.file, frame.line) for frame in stack))
         with sending, contextlib.suppress(OSError):
-            pipe.send(("place", (time.process_time(), lines, _explain.place_of(stack))))
+            pipe.send(("place", (_work(), lines, _explain.place_of(stack))))
     if rank == 0:
         shutil.rmtree(folder, ignore_errors=True)  # in case the launching process was killed
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)  # this process, and any that it started
     # No destructors, no exit hooks: those of a process group can hang for ever (torch 2.13).
     os._exit(0)
+
+
+def _work() -> float:
+    """A number that stands still only while nothing happens in this rank: its CPU seconds.
+
+    Under NCCL it never stands still: the device may be at work while the CPU waits.
+    """
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_initialized() and "nccl" in dist.get_backend():
+        return time.monotonic()
+    return time.process_time()
 
 
 def _keep_output(folder: str, rank: int) -> None:

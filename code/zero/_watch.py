@@ -37,6 +37,7 @@ class Peer:
     def __init__(self, number: int, process: BaseProcess, pipe: Connection):
         self.number, self.process, self.pipe = number, process, pipe
         self.state = "running"
+        self.exitcode: int | None = None
         self.failure: Failure | None = None
         self.place: Place | None = None  # where it was when it last answered
         self.still_since: float | None = None  # since when it has waited at that place
@@ -61,11 +62,12 @@ class Peer:
                 else:
                     self.state, self.failure = kind, value
         except (EOFError, OSError):
-            self.process.join(1.0)
+            wait([self.process.sentinel], 1.0)
             self.state = "died"
         with processes:
-            if self.state == "running" and self.process.exitcode is not None:
-                self.state = "died"
+            self.exitcode = self.process.exitcode
+        if self.state == "running" and self.exitcode is not None:
+            self.state = "died"
 
     def _stands(self, cpu: float, stack: int, place: Place) -> None:
         self._asked, self._answered = False, time.monotonic()
@@ -94,9 +96,10 @@ class Peer:
         if self.state == "returned":
             return ["had returned"]
         if self.state == "died":
-            crash = _explain.crash_place(_read(f"{folder}/{_rank.CRASH}{self.number}"))
+            dump = _read(f"{folder}/{_rank.CRASH}{self.number}").decode(errors="replace")
+            crash = _explain.crash_place(dump)
             lines = _explain.lines_of(crash) or _explain.lines_of(self.place, "last seen at ")
-            return [_explain.death(self.process.exitcode), *lines]
+            return [_explain.death(self.exitcode), *lines]
         if self.place is None:
             return ["was too busy to say where it was"]
         return _explain.waiting(self.place)
@@ -113,7 +116,7 @@ class Watch:
         live: Callable[[str], object] | None,
     ):
         self.peers, self.folder, self.timeout, self.live = peers, folder, timeout, live
-        self._shown = 0  # characters of rank 0's stdout that `live` has had
+        self._shown = 0  # bytes of rank 0's stdout that `live` has had
 
     def until_the_end(self) -> str:
         """Wait; "" when all have returned, else "failed", "deadlock" or "timeout"."""
@@ -170,7 +173,7 @@ class Watch:
         if reason == "deadlock":
             lines = ["deadlock: no rank can go on, each waits for another one"]
         if reason == "timeout":
-            lines = [f"not done after {self.timeout:g} seconds (timeout={self.timeout:g})"]
+            lines = [f"not done after {self.timeout:g} s (timeout={self.timeout:g})"]
         others = [peer for peer in self.peers if peer not in causes]
         for peers in (causes, others):
             lines += _explain.grouped({peer.number: peer.words(self.folder) for peer in peers})
@@ -183,18 +186,19 @@ class Watch:
         if self.live is None:
             return
         new = _read(f"{self.folder}/{_rank.STDOUT}0", self._shown)
-        ready = new if to_the_end else new[: new.rfind("\n") + 1]
-        self._shown += len(ready.encode())
-        for line in ready.splitlines():
+        ready = new if to_the_end else new[: new.rfind(b"\n") + 1]
+        self._shown += len(ready)
+        for line in ready.decode(errors="replace").splitlines():
             self.live(line)
 
     def show_output(self, quiet: bool) -> str:
         """Print what the ranks printed, unless `quiet`; returns it."""
         shown = []
         for name, stream in ((_rank.STDOUT, sys.stdout), (_rank.STDERR, sys.stderr)):
-            outputs = [_read(f"{self.folder}/{name}{p.number}") for p in self.peers]
+            files = [f"{self.folder}/{name}{peer.number}" for peer in self.peers]
+            outputs = [_read(file).decode(errors="replace") for file in files]
             if self.live is not None and name == _rank.STDOUT:
-                outputs[0] = outputs[0].encode()[self._shown :].decode(errors="replace")
+                outputs[0] = _read(files[0], self._shown).decode(errors="replace")
             text = "".join(f"{line}\n" for line in _explain.merged(outputs))
             if text and not quiet:
                 print(text, end="", file=stream, flush=True)
@@ -202,13 +206,13 @@ class Watch:
         return "".join(shown)
 
 
-def _read(path: str, start: int | None = None) -> str:
-    """The text of a file from byte `start` on; without `start`, its last MOST_OUTPUT bytes."""
+def _read(path: str, start: int | None = None) -> bytes:
+    """A file from byte `start` on; without `start`, its last MOST_OUTPUT bytes."""
     try:
         with open(path, "rb") as file:
             skip = max(0, file.seek(0, 2) - MOST_OUTPUT) if start is None else start
             file.seek(skip)
-            text = file.read().decode(errors="replace")
+            content = file.read()
     except FileNotFoundError:
-        return ""
-    return f"... {skip} bytes before\n{text}" if start is None and skip else text
+        return b""
+    return b"... %d bytes before\n" % skip + content if start is None and skip else content

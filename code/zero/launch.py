@@ -26,8 +26,10 @@ import multiprocessing
 import operator
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import time
 import types
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
@@ -41,7 +43,7 @@ MAX_RANKS = 64
 BYTES_PER_RANK = 100 << 20  # of memory that a rank needs for itself before it has made a tensor
 # What every rank would otherwise import by itself, for seconds: torch._dynamo comes with the first
 # optimizer. Modules of this package are not among them: they may change while the server lives.
-PRELOAD = ["torch", "torch._dynamo", "torch.distributed.optim", "numpy", "cloudpickle"]
+PRELOAD = ["torch", "torch._dynamo", "torch.distributed.optim", "cloudpickle"]
 
 _server_owner: int | None = None  # the process that started the fork server
 
@@ -116,7 +118,7 @@ def launch(
     ranks: list[Peer] = []
     output = ""
     try:
-        _parcel.pack(f"{folder}/{_rank.RECEIVED}", fn, args)
+        _parcel.pack(folder, fn, args)
         _start(ranks, world_size, folder, backend, quiet)
         watch = Watch(ranks, folder, timeout, live)
         try:
@@ -125,7 +127,7 @@ def launch(
             output = watch.show_output(quiet)
         if reason:
             raise _error(watch, reason, output)
-        return [_parcel.result(f"{folder}/{_rank.RESULT}{rank.number}") for rank in ranks]
+        return [_parcel.result(folder, rank.number) for rank in ranks]
     finally:
         _end(ranks)
         shutil.rmtree(folder, ignore_errors=True)
@@ -139,8 +141,7 @@ def warm_up() -> None:
     global _server_owner
     if _method() != "forkserver":
         return
-    import signal
-    from multiprocessing import forkserver
+    from multiprocessing import forkserver  # not on Windows
 
     server = forkserver._forkserver
     if _server_owner not in (None, os.getpid()):
@@ -262,9 +263,9 @@ def _end(ranks: list[Peer]) -> None:
     """End every rank that still runs: a rank stops when its connection closes."""
     for rank in ranks:
         rank.pipe.close()
-    started = [rank.process for rank in ranks if rank.process.pid is not None]
-    for process in started:
-        wait([process.sentinel], 1.0)
+    end = time.monotonic() + 1.0
+    for process in [rank.process for rank in ranks if rank.process.pid is not None]:
+        wait([process.sentinel], max(0.0, end - time.monotonic()))
         with processes:
             process.kill()
             process.join()

@@ -1,0 +1,132 @@
+"""Whatever happens to the launching process, no rank outlives it; launches do not meet."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from zero.launch import launch
+
+pytestmark = pytest.mark.timeout(120)
+
+BUSY = """
+    import os, subprocess, sys, time, torch
+    from zero import comm
+    from zero.launch import launch
+
+    def fn(rank, world_size, folder):
+        print("rank", rank, "says something")
+        child = subprocess.Popen(["sleep", "1000"])
+        for pid in (os.getpid(), child.pid):
+            open(f"{folder}/{pid}.part", "w").close()
+            os.rename(f"{folder}/{pid}.part", f"{folder}/{pid}.pid")
+        if rank == 1:
+            time.sleep(1000)
+        comm.barrier()
+
+    launch(fn, 2, sys.argv[1])
+"""
+
+
+def start(folder, source, *args) -> subprocess.Popen:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(source))
+    return subprocess.Popen(
+        [sys.executable, script, *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(condition, seconds=90.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not yet waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def pids(folder) -> list[int]:
+    return [int(path.stem) for path in folder.glob("*.pid")]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_ctrl_c_leaves_no_process(tmp_path):
+    """A terminal sends the signal to the whole group."""
+    process = start(tmp_path, BUSY, tmp_path)
+    wait_for(lambda: len(pids(tmp_path)) == 4)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert not any(map(alive, pids(tmp_path)))
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert err.count("Traceback") == 1
+    assert "[rank 1] rank 1 says something\n" in out
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_ranks_end_with_the_launching_process(tmp_path):
+    process = start(tmp_path, BUSY, tmp_path)
+    wait_for(lambda: len(pids(tmp_path)) == 4)
+    process.kill()
+    process.communicate(timeout=20)
+    wait_for(lambda: not any(map(alive, pids(tmp_path))), seconds=10)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forks_of_a_warm_process_share_its_fork_server(tmp_path):
+    source = """
+        import os, time
+        from zero.launch import launch, warm_up
+        from multiprocessing import forkserver
+
+        warm_up()
+        server = forkserver._forkserver._forkserver_pid
+        launch(lambda rank, n: 0, 1, quiet=True)
+        for child in range(2):
+            if os.fork() == 0:
+                parents = launch(lambda rank, n: os.getppid(), 2, quiet=True)
+                print(parents == [server] * 2, flush=True)
+                os._exit(0)
+        os.wait(), os.wait()
+        launch(lambda rank, n: 0, 1, quiet=True)
+    """
+    process = start(tmp_path, source)
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, out, err) == (0, "True\nTrue\n", "")
+
+
+def test_pytest_inside_of_pytest_while_this_one_launches_too(tmp_path):
+    """No port, no fixed name: launches of two processes do not meet (case G6)."""
+    source = """
+        import torch
+        from zero import comm
+        from zero.launch import launch
+
+        def total(rank, world_size):
+            return comm.all_reduce(torch.ones(4), op="sum").tolist()
+
+        def test_total():
+            for _ in range(5):
+                assert launch(total, 2) == [[2.0] * 4] * 2
+    """
+    (tmp_path / "test_inner.py").write_text(textwrap.dedent(source))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path]
+    inner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    for _ in range(5):
+        assert launch(lambda rank, world_size: rank, 2, quiet=True) == [0, 1]
+    out, _ = inner.communicate(timeout=100)
+    assert inner.returncode == 0, out
