@@ -50,16 +50,19 @@ def oracle(
     *,
     steps: int = STEPS,
     make: Callable[[int], nn.Module] = small_model,
+    groups: Callable[[nn.Module], list[dict]] | None = None,
     **changed,
 ) -> dict[str, Tensor]:
     """The weights that one ordinary process has after ``steps`` on the rows of all ranks.
 
     ``optimizer`` names one of OPTIMIZERS; ``changed`` are arguments of it to change, so that a
-    grader can compute what a known mistake gives (``weight_decay=0.0``).
+    grader can compute what a known mistake gives (``weight_decay=0.0``). ``groups(model)`` gives
+    parameter groups.
     """
     model = make(0)
     kind, hyper = OPTIMIZERS[optimizer]
-    torch_optimizer = kind(model.parameters(), **{**hyper, **changed})
+    params = groups(model) if groups else model.parameters()
+    torch_optimizer = kind(params, **{**hyper, **changed})
     for step in range(steps):
         x, y = batch(step, list(range(world_size)))
         nn.functional.mse_loss(model(x), y).backward()
@@ -127,11 +130,12 @@ def train(
     *,
     steps: int = STEPS,
     make: Callable[[int], nn.Module] = small_model,
+    groups: Callable[[nn.Module], list[dict]] | None = None,
     **options,
 ) -> Run:
     """What :func:`train_on_ranks` does on each rank, for a check with several trainings a launch.
 
-    Call it on all ranks together.
+    Call it on all ranks together. ``groups(model)`` gives parameter groups.
     """
     import zero
     from zero.meter import Meter
@@ -139,6 +143,8 @@ def train(
 
     model = make(rank)
     kind, hyper = OPTIMIZERS[optimizer]
+    if groups:
+        options["params"] = groups(model)
     sharded = zero.shard(model, stage, kind, **{**hyper, **options})
     losses = []
 
