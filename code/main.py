@@ -24,14 +24,10 @@ def compare_arguments(parser: Parser) -> None:
         metavar="STAGE",
         help="0 is plain data parallelism, 1 to 3 are ZeRO's stages (default: all)",
     )
-    parser.add_argument(
-        "--model",
-        choices=("gpt", "mlp"),
-        default="gpt",
-        help="a small GPT on text, or an MLP on random numbers (default: %(default)s)",
-    )
+    arguments.add_model(parser, "gpt", "gpt-3m", "gpt-30m", "mlp")
     arguments.add_ranks(parser, 4, "4")
     arguments.add_training(parser, steps=20, batch=4, lr=1e-3)
+    arguments.add_activations(parser)
     arguments.add_text(parser)
     arguments.add_json(parser)
     arguments.add_figure(parser, default="runs/compare.png")
@@ -42,6 +38,7 @@ def train_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--stage", type=int, default=2, help="0 is plain data parallelism (default: %(default)s)"
     )
+    arguments.add_model(parser, "gpt", "gpt-3m", "gpt-30m")
     arguments.add_ranks(parser, None, "2; under torchrun its ranks")
     arguments.add_training(parser, steps=600, batch=8, lr=3e-3)
     arguments.add_text(parser)
@@ -67,6 +64,43 @@ def train_arguments(parser: Parser) -> None:
     )
 
 
+def bench_arguments(parser: Parser) -> None:
+    """Arguments of `bench`."""
+    parser.add_argument(
+        "--models",
+        choices=("3m", "30m"),
+        nargs="+",
+        help="3 million parameters on 4 ranks, 30 million on 2 (default: both)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=arguments.count,
+        default=15,
+        help="timed steps of each system (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="WORD",
+        help="only systems with one of these words in their name, beside DDP",
+    )
+    arguments.add_text(parser)
+    arguments.add_json(parser)
+    arguments.add_figure(parser, default="runs/bench.png")
+
+
+def profile_arguments(parser: Parser) -> None:
+    """Arguments of `profile`."""
+    parser.add_argument(
+        "--stage", type=int, default=3, help="0 is plain data parallelism (default: %(default)s)"
+    )
+    arguments.add_model(parser, "gpt", "gpt-3m", "gpt-30m", "mlp")
+    arguments.add_ranks(parser, 4, "4")
+    arguments.add_training(parser, steps=1, batch=4, lr=1e-3)
+    arguments.add_text(parser)
+    arguments.add_figure(parser, default="runs/profile.png")
+
+
 @dataclass(frozen=True)
 class Command:
     """A subcommand: what it is for, its module, its arguments."""
@@ -86,6 +120,16 @@ COMMANDS = {
         "train a small GPT on text; alone, on ranks of its own, or under torchrun",
         "demos.train",
         train_arguments,
+    ),
+    "bench": Command(
+        "time a step beside DDP, ZeroRedundancyOptimizer, fully_shard and DeepSpeed",
+        "demos.bench",
+        bench_arguments,
+    ),
+    "profile": Command(
+        "one step on a time line: what each rank does when, and what is in memory",
+        "demos.profile",
+        profile_arguments,
     ),
 }
 

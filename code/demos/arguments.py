@@ -126,6 +126,16 @@ def add_text(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_model(parser: argparse.ArgumentParser, *choices: str) -> None:
+    """Which model; the first is the default."""
+    text = "gpt has 0.8 million parameters, the larger ones have it in their name"
+    if "mlp" in choices:
+        text += "; an mlp of 0.1 million learns random numbers"
+    parser.add_argument(
+        "--model", choices=choices, default=choices[0], help=f"{text} (default: %(default)s)"
+    )
+
+
 def add_ranks(parser: argparse.ArgumentParser, default: int | None, shown: str) -> None:
     """How many processes."""
     parser.add_argument(
@@ -151,4 +161,22 @@ def add_figure(parser: argparse.ArgumentParser, default: str) -> None:
     )
     parser.add_argument(
         "--no-figure", dest="figure", action="store_const", const=None, help="draw no picture"
+    )
+
+
+def add_activations(parser: argparse.ArgumentParser) -> None:
+    """Compare ways to keep activations, not stages."""
+    parser.add_argument(
+        "--activations",
+        nargs="+",
+        choices=("none", "checkpoint", "partition", "offload"),
+        metavar="MODE",
+        help="compare ways to treat activations, at one stage: none, checkpoint (recompute), "
+        "partition (over tensor-parallel ranks), offload (the parts, to host memory or a file)",
+    )
+    parser.add_argument(
+        "--tp",
+        type=count,
+        metavar="RANKS",
+        help="tensor-parallel ranks for --activations (default: 2); without modes, all of them",
     )

@@ -15,27 +15,49 @@ from torch import Tensor, nn
 
 import zero
 from demos.arguments import UsageError
+from zero import comm
 from zero.front import STAGES
 from zero.groups import check_elementwise
 from zero.precision import policy
 
 MOMENTS = {"AdamW": 2, "Adam": 2, "SGD": 1}  # fp32 values that each keeps for a weight
 EXTRA = {"SGD": {"momentum": 0.9}}
-BLOCK = 64  # characters that the GPT looks back
-BUCKET_BYTES = 500_000  # small, as the models are: with one bucket ZeRO-2 would save no peak
+BLOCK = 64  # characters that the smallest GPT looks back
 MLP_SIZES = (64, 256, 256, 64)
 
 Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A model that can be chosen: `block` is how many characters a GPT looks back.
+
+    `bucket_bytes` suits the size: with a single bucket ZeRO-2 would save nothing at its peak.
+    """
+
+    build: Callable[..., nn.Module]
+    block: int = 0
+    bucket_bytes: int = 500_000
+
+
+MODELS = {
+    "gpt": Kind(zero.models.gpt_demo, block=BLOCK),
+    "gpt-3m": Kind(zero.models.gpt_3m, block=128, bucket_bytes=2_000_000),
+    "gpt-30m": Kind(zero.models.gpt_30m, block=128, bucket_bytes=25_000_000),
+    "mlp": Kind(zero.models.MLP),
+}
+
+
+@dataclass(frozen=True)
 class Training:
     """One way to train one model: everything that a rank must know. It travels to the ranks.
 
-    `text` is None for the MLP, which learns to imitate another MLP with random weights.
+    `name` is a key of MODELS. A GPT learns `text`; the MLP, without one, learns to imitate another
+    MLP with random weights.
     """
 
-    text: str | None
+    name: str
+    text: str
     steps: int
     batch: int
     precision: str
@@ -44,27 +66,33 @@ class Training:
     seed: int
 
     @property
+    def kind(self) -> Kind:
+        """What is known of the model."""
+        return MODELS[self.name]
+
+    @property
     def task(self) -> str:
         """What is trained, in words."""
-        return "MLP on random numbers" if self.text is None else "GPT on text"
+        return "GPT on text" if self.text else "MLP on random numbers"
 
     def model(self) -> nn.Module:
         """The model with its start weights, the same on every rank."""
         torch.manual_seed(self.seed)
-        if self.text is None:
-            return zero.models.MLP(MLP_SIZES)
-        return zero.models.gpt_demo(self.tokenizer().vocab_size, BLOCK)
+        if not self.text:
+            return self.kind.build(MLP_SIZES)
+        return self.kind.build(self.tokenizer().vocab_size, self.kind.block)
 
-    def shard(self, model: nn.Module, stage: int) -> zero.ZeroOptimizer:
-        """The model's optimizer at a stage. Collective."""
+    def shard(self, model: nn.Module, stage: int, group: comm.Group = None) -> zero.ZeroOptimizer:
+        """The model's optimizer at a stage, sharded over `group`. Collective."""
         kind = getattr(torch.optim, self.optimizer)
         extra = EXTRA.get(self.optimizer, {})
         return zero.shard(
             model,
             stage,
             kind,
+            group=group,
             precision=self.precision,
-            bucket_bytes=BUCKET_BYTES,
+            bucket_bytes=self.kind.bucket_bytes,
             lr=self.lr,
             **extra,
         )
@@ -75,15 +103,15 @@ class Training:
 
     def batches(self, rank: int, world_size: int) -> Callable[[int], Batch]:
         """This rank's batch of a step, as a function of the step."""
-        if self.text is None:
+        if not self.text:
             return self._imitation(rank, world_size)
         tokens, _ = zero.text.split(self.tokenizer().encode(self.text))
-        return zero.text.Batches(tokens, self.batch, BLOCK, rank, world_size, self.seed)
+        return zero.text.Batches(tokens, self.batch, self.kind.block, rank, world_size, self.seed)
 
     def validation(self, rank: int, world_size: int, count: int) -> list[Batch]:
         """At most `count` batches for this rank of the text that is held out, always the same."""
         _, tokens = zero.text.split(self.tokenizer().encode(self.text))
-        batches = zero.text.Batches(tokens, self.batch, BLOCK, rank, world_size)
+        batches = zero.text.Batches(tokens, self.batch, self.kind.block, rank, world_size)
         return [batches(step) for step in range(min(count, batches.steps_per_epoch))]
 
     def _imitation(self, rank: int, world_size: int) -> Callable[[int], Batch]:
@@ -105,10 +133,9 @@ class Training:
 def training(args, ranks: int) -> Training:
     """What the command line asks for. Raises UsageError or zero.text.TextError."""
     check_optimizer(args.optimizer)
-    text = None if getattr(args, "model", "gpt") == "mlp" else zero.text.load(args.text)
-    asked = Training(
-        text, args.steps, args.batch, args.precision, args.optimizer, args.lr, args.seed
-    )
+    text = "" if args.model == "mlp" else zero.text.load(args.text)
+    how = (args.steps, args.batch, args.precision, args.optimizer, args.lr, args.seed)
+    asked = Training(args.model, text, *how)
     asked.batches(0, ranks)  # refuses a text that is too short for one step
     return asked
 

@@ -1,0 +1,252 @@
+"""`bench`: how fast is a step, how much is sent and kept, beside the libraries that do the same.
+
+Times on a shared machine drift by a quarter from minute to minute, so two runs, one after the
+other, cannot be compared. Here every rank holds all systems at once, and in each round each of them
+makes one step, in turn; what is compared is the ratio of two steps of the same round. DDP takes
+part twice: the ratio of the two, which ought to be 1, is the error of the method.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+import torch
+
+import zero
+from demos import bench_report, settings
+from demos.arguments import UsageError
+from demos.progress import Bar
+from demos.systems import BASE, CONTROL, System, systems
+from zero import comm
+from zero.doctor import free_memory
+from zero.meter import Meter
+from zero.traffic import Traffic
+
+WARM_UP = 2  # rounds that do not count: states are made, DDP arranges its buckets anew
+SHARE_OF_MEMORY = 0.7
+BYTES_A_PARAMETER = 24  # of one system on one rank: 16 of model states, and buffers
+
+
+@dataclass(frozen=True)
+class Case:
+    """One size of model, and the ranks and sequences a rank that it is trained with."""
+
+    build: Callable
+    ranks: int
+    batch: int
+
+
+CASES = {
+    "3m": Case(zero.models.gpt_3m, ranks=4, batch=4),
+    "30m": Case(zero.models.gpt_30m, ranks=2, batch=4),
+}
+
+
+@dataclass
+class Lane:
+    """One system on one rank: seconds and loss of each round, and bytes of one step."""
+
+    seconds: list[float]
+    losses: list[float]
+    sent: int
+    kept: int
+    peak: int
+
+
+@dataclass
+class Row:
+    """One system, all ranks together. A step takes as long as its slowest rank.
+
+    `ratios` are to DDP's step of the same round; bytes are those of rank 0.
+    """
+
+    system: System
+    seconds: list[float]
+    ratios: list[float]
+    losses: list[float]
+    sent: int
+    kept: int
+    peak: int
+
+    @property
+    def ratio(self) -> float:
+        """The median."""
+        return median(self.ratios)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The quartiles of the ratios; with one round there is no spread."""
+        if len(self.ratios) < 2:
+            return self.ratio, self.ratio
+        low, _, high = quantiles(self.ratios, n=4, method="inclusive")
+        return low, high
+
+    def as_json(self) -> dict:
+        """Bytes of rank 0, a step; seconds and ratios are medians over the rounds."""
+        return {
+            "name": self.system.name,
+            "precision": self.system.precision,
+            "ours": self.system.ours,
+            "ratio": {"median": self.ratio, "quartiles": list(self.spread)},
+            "seconds": median(self.seconds),
+            "wire": {"sent": self.sent},
+            "memory": {"persistent": self.kept, "peak": self.peak},
+            "losses": self.losses,
+        }
+
+
+@dataclass
+class Bench:
+    """All systems on one size of model."""
+
+    name: str
+    parameters: int
+    case: Case
+    rounds: int
+    rows: list[Row]
+
+    def as_json(self) -> dict:
+        """The whole table."""
+        return {
+            "model": {"name": self.name, "parameters": self.parameters},
+            "world_size": self.case.ranks,
+            "batch": self.case.batch,
+            "rounds": self.rounds,
+            "systems": [row.as_json() for row in self.rows],
+        }
+
+
+def run(args) -> int:
+    """Run the subcommand; the exit code."""
+    settings.refuse_torchrun("bench")
+    text = zero.text.load(args.text)
+    chosen = _choose(args.only)
+    found = []
+    for name in args.models or CASES:
+        bench = race(name, CASES[name], chosen, args.rounds, text)
+        bench_report.show(bench)
+        found.append(bench)
+    if args.figure:
+        bench_report.draw(found, args.figure)
+        print(f"figure: {args.figure}")
+    if args.json:
+        whole = {"torch": torch.__version__, "benches": [bench.as_json() for bench in found]}
+        args.json.write_text(json.dumps(whole, indent=1) + "\n")
+        print(f"json: {args.json}")
+    return 0
+
+
+def _choose(words: list[str] | None) -> list[System]:
+    chosen = [s for s in systems() if not words or any(word in s.name for word in words)]
+    others = [s for s in chosen if s.name not in (BASE, CONTROL)]
+    if not others:
+        names = ", ".join(dict.fromkeys(s.name for s in systems()))
+        raise UsageError(f"no system is called {' or '.join(words)}; there are: {names}")
+    return others
+
+
+def race(name: str, case: Case, others: list[System], rounds: int, text: str) -> Bench:
+    """All systems against DDP, so many at a time as fit into memory."""
+    both = [s for s in systems() if s.name in (BASE, CONTROL)]
+    parameters = sum(p.numel() for p in _model(case, text).parameters())
+    room = _room(parameters, case.ranks) - len(both)
+    heats = [others[i : i + room] for i in range(0, len(others), room)]
+    rows: list[Row] = []
+    total = sum((rounds + WARM_UP + 2) * (len(heat) + 2) for heat in heats)
+    with Bar(total=total) as bar:
+        bar.name(name)
+        for heat in heats:
+            lanes = zero.launch(
+                run_heat,
+                case.ranks,
+                case,
+                both + heat,
+                rounds,
+                text,
+                timeout=None,
+                live=bar.advance,
+            )
+            rows += _rows(both + heat, lanes)[len(both) if rows else 0 :]
+    return Bench(name, parameters, case, rounds, rows)
+
+
+def _room(parameters: int, ranks: int) -> int:
+    """How many systems fit into memory at once: DDP twice and at least one more."""
+    free = free_memory()
+    if free is None:
+        return 1000
+    return max(3, int(SHARE_OF_MEMORY * free / (BYTES_A_PARAMETER * parameters * ranks)))
+
+
+def _rows(racing: list[System], lanes: list[list[Lane]]) -> list[Row]:
+    rows = []
+    for system, by_rank in zip(racing, zip(*lanes, strict=True), strict=True):
+        seconds = [max(times) for times in zip(*(lane.seconds for lane in by_rank), strict=True)]
+        losses = [
+            sum(of_a_step) / len(by_rank)
+            for of_a_step in zip(*(lane.losses for lane in by_rank), strict=True)
+        ]
+        base = rows[0].seconds if rows else seconds
+        ratios = [mine / ddp for mine, ddp in zip(seconds, base, strict=True)]
+        first = by_rank[0]
+        rows.append(Row(system, seconds, ratios, losses, first.sent, first.kept, first.peak))
+    return rows
+
+
+# --- on the ranks --------------------------------------------------------------------------------
+
+
+def run_heat(
+    rank: int, world_size: int, case: Case, racing: list[System], rounds: int, text: str
+) -> list[Lane]:
+    """One lane for each of the racing systems. Rank 0 prints a line a step."""
+    tokens = zero.text.Tokenizer(text).encode(text)
+    batches = zero.text.Batches(tokens, case.batch, _block(case), rank, world_size)
+    trainers = [system.build(_model(case, text).to(comm.device())) for system in racing]
+    lanes = [Lane([], [], 0, 0, 0) for _ in racing]
+
+    def step(number: int, place: int) -> None:
+        x, y = (part.to(comm.device()) for part in batches(number))
+        comm.barrier()
+        start = time.perf_counter()
+        loss = trainers[place].step(x, y)
+        loss = loss.item()  # waits for a CUDA device
+        if number >= WARM_UP:
+            lanes[place].seconds.append(time.perf_counter() - start)
+        lanes[place].losses.append(loss)
+        if rank == 0:
+            print(number, flush=True)
+
+    for number in range(WARM_UP + rounds):
+        if number == WARM_UP:
+            gc.collect()
+            gc.freeze()  # what lives now stays; the collector need not look at it in a step
+        for turn in range(len(racing)):
+            step(number, (turn + number) % len(racing))  # nobody always follows the same one
+    for place, trainer in enumerate(trainers):
+        x, y = (part.to(comm.device()) for part in batches(WARM_UP + rounds + 1))
+        with Traffic() as traffic:
+            trainer.step(x, y)
+        with Meter(trainer.model, trainer.opt) as meter:
+            trainer.step(x, y)
+            lanes[place].kept = meter.current
+        lanes[place].peak = meter.peak
+        lanes[place].sent = traffic.bytes(floating=True)
+        if rank == 0:
+            print("bytes", flush=True)
+            print("bytes", flush=True)
+    return lanes
+
+
+def _model(case: Case, text: str) -> zero.models.GPT:
+    torch.manual_seed(0)
+    return case.build(zero.text.Tokenizer(text).vocab_size)
+
+
+def _block(case: Case) -> int:
+    return case.build(1).block_size
