@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub
 
-    sub = command("check", lambda a: commands.check(a.path), "grade one exercise, or all begun")
+    sub = command("check", lambda a: commands.exit_status(a.path), "grade one, or all begun")
     sub.add_argument("path", nargs="?", help="an exercise, such as zero.flat.flatten_params")
     sub = command("start", lambda a: commands.start(a.path), "make the file to write in")
     sub.add_argument("path")
@@ -37,12 +37,18 @@ def _parser() -> argparse.ArgumentParser:
     command("progress", lambda a: commands.progress(), "what is solved, what is open")
     sub = command("reset", lambda a: commands.reset(a.path), "start again; a copy is kept")
     sub.add_argument("path")
-    command("doctor", lambda a: commands.doctor(), "can this machine run the course?")
+    command("doctor", _doctor, "can this machine run the course?")
     sub = command("build", _build, "for authors: make lessons/ and solutions/")
     sub.add_argument("lesson", nargs="*", help="only these: 01_flat")
     sub.add_argument("--check", action="store_true", help="write nothing; fail on any difference")
     sub.add_argument("--no-run", action="store_true", help="do not execute the solutions")
     return parser
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    from zero import doctor
+
+    return doctor.main()
 
 
 def _build(given: argparse.Namespace) -> int:

@@ -10,15 +10,20 @@ from course.report import NOT_WRITTEN, Report
 NAMES_OF_HINTS = ("a question", "the idea", "almost the code")
 
 
-def check(path: str | None = None) -> int:
-    """Grade one exercise, or all that were begun. 0: passed, 1: failed, 2: not written yet."""
+def check(path: str | None = None) -> None:
+    """Grade one exercise, or all that were begun, and print the reports."""
+    exit_status(path)
+
+
+def exit_status(path: str | None = None) -> int:
+    """What :func:`check` does, and 0: passed, 1: failed, 2: not written yet."""
     if path is not None:
         return _shown(grading.grade(path)).exit_code
     begun = list(pieces.written())
     if not begun:
         print("No exercise has been begun yet. The first is " + registry.exercises()[0][1].path)
         return 2
-    return max([_shown(grading.grade(begun_path)).exit_code for begun_path in begun])
+    return max(_shown(grading.grade(its_path)).exit_code for its_path in begun)
 
 
 def start(path: str) -> None:
@@ -54,11 +59,11 @@ def reset(path: str) -> None:
     print(f"{pieces.shown(file)} is the stub again, and our code is used.")
 
 
-def doctor() -> int:
-    """Say whether this machine can run the course. 0 if it can."""
+def doctor() -> None:
+    """Print whether this machine can run the course."""
     from zero.doctor import main
 
-    return main()
+    main()
 
 
 def _shown(report: Report) -> Report:

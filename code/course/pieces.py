@@ -131,6 +131,9 @@ def _explain_missing(tree: ast.Module, piece: source.Piece) -> str:
 
 
 def _explain_signature(wanted: source.Function, got: source.Function) -> str | None:
+    for decorator in map(ast.unparse, wanted.decorator_list):
+        if decorator not in map(ast.unparse, got.decorator_list):
+            return f"Keep the line @{decorator} above the def, as in the stub."
     if _parameters(wanted) == _parameters(got):
         return None
     return (

@@ -19,6 +19,10 @@ TESTS = ROOT / "tests" / "lessons"
 class UnknownExercise(LookupError):
     """No lesson has an exercise of this name."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message says it all."""
+        return [str(self)]
+
 
 @dataclass(frozen=True)
 class Exercise:

@@ -119,7 +119,7 @@ def test_progress_remembers_the_verdict_on_this_text(capsys):
     assert verdicts.state(HALVE) == "passed"
     pieces.save(HALVE, "def halve(a):\n    return a\n")
     assert verdicts.state(HALVE) == "written, not checked"
-    assert commands.check(HALVE) == 1
+    assert commands.exit_status(HALVE) == 1
     assert verdicts.state(HALVE) == "failed"
     commands.progress()
     assert "of 4 exercises passed" in capsys.readouterr().out

@@ -52,6 +52,11 @@ def test_what_is_wrong_with_a_text_is_said(text, said):
         raise AssertionError(pieces.problem("toy.sums.halve", text))
 
 
+def test_a_lost_decorator_is_named():
+    text = pieces.source.reference("toy.sums.add").replace("@twice\n", "")
+    assert "Keep the line @twice" in pieces.problem("toy.sums.add", text)
+
+
 def test_a_class_around_a_method_is_named():
     text = "class Square:\n    def area(self):\n        return 1\n"
     assert "without the class Square" in pieces.problem("toy.shapes.Square.area", text)
