@@ -117,7 +117,7 @@ class Recompute(torch.autograd.Function):
             )
         call, last = ctx.call, not torch._C._autograd._get_current_graph_task_keep_graph()
         try:
-            inputs = call.restore(ctx.saved_tensors)
+            inputs = call.restore(ctx.saved_tensors, last)
             outputs = recompute(call, inputs)
             pairs = [(o, g) for o, g in zip(outputs, grads) if o.requires_grad and g is not None]
             if pairs:
@@ -178,14 +178,13 @@ class Call:
 
     def keep(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Fill `kept` and the store; return the tensors that autograd is to hold."""
-        pairs = [keep(t, self.partition, self.store) for t in tensors]
-        self.kept = [kept for kept, _ in pairs]
+        self.kept = [keep(t, self.partition, self.store) for t in tensors]
         if self.store is not None:
             self.previous, Call.latest = Call.latest, weakref.ref(self)
-        return [here for _, here in pairs if here is not None]
+        return [t for t, kept in zip(tensors, self.kept) if kept.held is None]
 
-    def restore(self, here: Sequence[Tensor]) -> list[Tensor]:
-        """The arguments again, without a graph behind them; `here` is what autograd has held."""
+    def restore(self, saved: Sequence[Tensor], last: bool) -> list[Tensor]:
+        """The arguments again, without a graph behind them; `saved` is what autograd has held."""
         if self.kept is None:
             raise RuntimeError(
                 f"a second backward pass through {self.name}: the first one needed "
@@ -195,8 +194,8 @@ class Call:
         before = self.previous and self.previous()
         if before is not None:
             before.fetch()  # it arrives while this block is recomputed
-        here = iter(here)
-        return [k.restore(next(here) if k.held is None else k.held.wait()) for k in self.kept]
+        saved = iter(saved)
+        return [k.restore(next(saved) if k.held is None else None, last) for k in self.kept]
 
     def fetch(self) -> None:
         """Start to bring back what is in a store."""

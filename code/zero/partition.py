@@ -41,50 +41,54 @@ def gather_parts(part: Tensor, shape: torch.Size, group: comm.Group, name: str =
 class Kept:
     """How one tensor argument was kept, and how it comes back.
 
-    `order` are its dimensions as they lie in memory, outermost first, or None if the tensor itself
-    was kept. `held` is its place in a store, `group` where its other parts are.
+    Either autograd holds the tensor itself, or `held` is what was taken of it: all of it, or with
+    `group` this rank's part. `order` are its dimensions as they lie in memory, outermost first.
     """
 
     requires_grad: bool
-    order: list[int] | None = None
-    shape: torch.Size | None = None  # with the dimensions in that order
     held: stores.Held | None = None
     group: comm.Group = None
+    shape: torch.Size | None = None  # with the dimensions in that order
+    order: list[int] | None = None
     name: str = ""
 
-    def restore(self, tensor: Tensor) -> Tensor:
-        """The argument, from what was kept of it; a leaf of a new graph."""
-        if self.order is not None:
+    def restore(self, tensor: Tensor | None, last: bool) -> Tensor:
+        """The argument, a leaf of a new graph; `tensor` is what autograd has held.
+
+        If this is the `last` time, a part is freed as soon as the whole has been gathered.
+        """
+        if self.held is not None:
+            tensor = self.held.wait()
             if self.group is not None:
                 tensor = gather_parts(tensor, self.shape, self.group, self.name)
+                if last:
+                    self.held.free()
             back = sorted(range(len(self.order)), key=self.order.__getitem__)
             tensor = tensor.view(self.shape).permute(back)
         return tensor.detach().requires_grad_(self.requires_grad)
 
 
-def keep(x: Tensor, group: comm.Group, store: stores.Store | None) -> tuple[Kept, Tensor | None]:
-    """Keep x, or this rank's part, here or in the store: how, and the tensor if it is here.
+def keep(x: Tensor, group: comm.Group, store: stores.Store | None) -> Kept:
+    """Keep x: itself, or this rank's part, here or in the store.
 
     Parameters stay what they are, for they are in memory anyway; so do integers and booleans.
     """
     in_parts = group is not None and comm.world_size(group) > 1
     movable = x.is_floating_point() and not isinstance(x, nn.Parameter)
     if not movable or (store is None and not in_parts):
-        return Kept(x.requires_grad), x
+        return Kept(x.requires_grad)
     # Strides come back too: another order in memory may mean another kernel, and other roundings.
     order = sorted(range(x.dim()), key=lambda d: -x.stride(d))
     flat = x.detach().permute(order)
-    kept = Kept(x.requires_grad, order, flat.shape)
+    kept = Kept(x.requires_grad, shape=flat.shape, order=order)
     if in_parts:
         kept.group = group
         kept.name = f"a checkpoint, equal on all ranks (sum {_checksum(flat)})"
         part = keep_part(flat, group)
     else:
         part = flat.reshape(-1)
-    if store is None:
-        return kept, part
-    kept.held = store.put(part)
-    return kept, None
+    kept.held = stores.InMemory(part) if store is None else store.put(part)
+    return kept
 
 
 def _checksum(x: Tensor) -> str:

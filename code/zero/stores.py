@@ -141,10 +141,10 @@ class HostStore:
     def __init__(self):
         self.streams: dict[torch.device, torch.cuda.Stream] = {}
 
-    def put(self, part: torch.Tensor) -> OnHost | Copied:
+    def put(self, part: torch.Tensor) -> OnHost | InMemory:
         """Start to copy a flat tensor to the host."""
         if not part.is_cuda:
-            return Copied(part)
+            return InMemory(part.clone())
         if part.device not in self.streams:
             self.streams[part.device] = torch.cuda.Stream(part.device)
         return OnHost(part, self.streams[part.device])
@@ -184,19 +184,19 @@ class OnHost:
         self.host = self.coming = None
 
 
-class Copied:
-    """A copy in ordinary memory."""
+class InMemory:
+    """A tensor that stays where it is."""
 
     def __init__(self, part: torch.Tensor):
-        self.copy: torch.Tensor | None = part.clone()
+        self.part: torch.Tensor | None = part
 
     def fetch(self) -> None:
         """Nothing to do."""
 
     def wait(self) -> torch.Tensor:
-        """The copy itself."""
-        return self.copy
+        """The tensor itself."""
+        return self.part
 
     def free(self) -> None:
         """Drop it."""
-        self.copy = None
+        self.part = None

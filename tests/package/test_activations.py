@@ -239,18 +239,18 @@ def test_a_block_that_returns_its_argument():
 
 def deep(layers=4, dropout=0.1, **options):
     torch.manual_seed(0)
-    model = models.GPT(50, 32, layers, 4, 64, dropout=dropout)
+    model = models.GPT(11, 8, layers, heads=2, width=16, dropout=dropout)
     return checkpoint_blocks(model, **options) if options else model
 
 
-X = torch.randint(50, (4, 32), generator=torch.Generator().manual_seed(3))
-CHECKPOINT = 4 * 32 * 64 * 4  # bytes: batch, time, width, fp32
+X = torch.randint(11, (3, 8), generator=torch.Generator().manual_seed(3))
+CHECKPOINT = 3 * 8 * 16 * 4  # bytes: batch, time, width, fp32
 
 
 def kept_by_blocks(dropout=0.0, **options):
     """Activation bytes that four more blocks keep from forward to backward, and all after it."""
     kept = []
-    for layers in (4, 8):
+    for layers in (1, 5):
         model = deep(layers, dropout, **options)
         with Meter(model) as meter:
             loss = model(X, X)
