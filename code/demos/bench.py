@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 
 import torch
 
@@ -42,16 +42,20 @@ class Case:
 
 
 CASES = {
-    "3m": Case(zero.models.gpt_3m, ranks=4, batch=4),
-    "30m": Case(zero.models.gpt_30m, ranks=2, batch=4),
+    "3m": Case(zero.models.gpt_3m, ranks=4, batch=2),
+    "30m": Case(zero.models.gpt_30m, ranks=2, batch=2),
 }
 
 
 @dataclass
 class Lane:
-    """One system on one rank: seconds and loss of each round, and bytes of one step."""
+    """One system on one rank: seconds and loss of each round, and bytes of one step.
+
+    `work` are the seconds of processor time, of all threads.
+    """
 
     seconds: list[float]
+    work: list[float]
     losses: list[float]
     sent: int
     kept: int
@@ -60,14 +64,15 @@ class Lane:
 
 @dataclass
 class Row:
-    """One system, all ranks together. A step takes as long as its slowest rank.
+    """One system, all ranks together. A step takes as long as its slowest rank; work is summed.
 
-    `ratios` are to DDP's step of the same round; bytes are those of rank 0.
+    `ratios` are to DDP's step of the same round, `work_ratios` likewise; bytes are those of rank 0.
     """
 
     system: System
     seconds: list[float]
     ratios: list[float]
+    work_ratios: list[float]
     losses: list[float]
     sent: int
     kept: int
@@ -77,6 +82,11 @@ class Row:
     def ratio(self) -> float:
         """The median."""
         return median(self.ratios)
+
+    @property
+    def work_ratio(self) -> float:
+        """The median for processor time: it depends less on who else uses the machine."""
+        return median(self.work_ratios)
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -93,6 +103,7 @@ class Row:
             "precision": self.system.precision,
             "ours": self.system.ours,
             "ratio": {"median": self.ratio, "quartiles": list(self.spread)},
+            "work_ratio": self.work_ratio,
             "seconds": median(self.seconds),
             "wire": {"sent": self.sent},
             "memory": {"persistent": self.kept, "peak": self.peak},
@@ -184,18 +195,29 @@ def _room(parameters: int, ranks: int) -> int:
 
 
 def _rows(racing: list[System], lanes: list[list[Lane]]) -> list[Row]:
-    rows = []
-    for system, by_rank in zip(racing, zip(*lanes, strict=True), strict=True):
-        seconds = [max(times) for times in zip(*(lane.seconds for lane in by_rank), strict=True)]
-        losses = [
-            sum(of_a_step) / len(by_rank)
-            for of_a_step in zip(*(lane.losses for lane in by_rank), strict=True)
-        ]
-        base = rows[0].seconds if rows else seconds
-        ratios = [mine / ddp for mine, ddp in zip(seconds, base, strict=True)]
-        first = by_rank[0]
-        rows.append(Row(system, seconds, ratios, losses, first.sent, first.kept, first.peak))
-    return rows
+    by_system = [list(ranks) for ranks in zip(*lanes, strict=True)]
+    base = by_system[0]
+    return [_row(system, ranks, base) for system, ranks in zip(racing, by_system, strict=True)]
+
+
+def _row(system: System, ranks: list[Lane], base: list[Lane]) -> Row:
+    seconds, base_seconds = _by_round(ranks, "seconds", max), _by_round(base, "seconds", max)
+    work, base_work = _by_round(ranks, "work", sum), _by_round(base, "work", sum)
+    first = ranks[0]
+    return Row(
+        system,
+        seconds,
+        ratios=[mine / ddp for mine, ddp in zip(seconds, base_seconds, strict=True)],
+        work_ratios=[mine / ddp for mine, ddp in zip(work, base_work, strict=True)],
+        losses=_by_round(ranks, "losses", mean),
+        sent=first.sent,
+        kept=first.kept,
+        peak=first.peak,
+    )
+
+
+def _by_round(ranks: list[Lane], name: str, together: Callable) -> list[float]:
+    return [together(values) for values in zip(*(getattr(r, name) for r in ranks), strict=True)]
 
 
 # --- on the ranks --------------------------------------------------------------------------------
@@ -208,16 +230,16 @@ def run_heat(
     tokens = zero.text.Tokenizer(text).encode(text)
     batches = zero.text.Batches(tokens, case.batch, _block(case), rank, world_size)
     trainers = [system.build(_model(case, text).to(comm.device())) for system in racing]
-    lanes = [Lane([], [], 0, 0, 0) for _ in racing]
+    lanes = [Lane([], [], [], 0, 0, 0) for _ in racing]
 
     def step(number: int, place: int) -> None:
         x, y = (part.to(comm.device()) for part in batches(number))
         comm.barrier()
-        start = time.perf_counter()
-        loss = trainers[place].step(x, y)
-        loss = loss.item()  # waits for a CUDA device
+        start, work = time.perf_counter(), time.process_time()
+        loss = trainers[place].step(x, y).item()  # item() waits for a CUDA device
         if number >= WARM_UP:
             lanes[place].seconds.append(time.perf_counter() - start)
+            lanes[place].work.append(time.process_time() - work)
         lanes[place].losses.append(loss)
         if rank == 0:
             print(number, flush=True)

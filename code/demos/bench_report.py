@@ -29,22 +29,26 @@ def show(bench: Bench) -> None:
     console = Console(highlight=False)
     console.print(
         f"GPT, {formulas.human_count(bench.parameters)} parameters, {bench.case.ranks} ranks, "
-        f"{bench.rounds} rounds: step time as a ratio to DDP's",
+        f"{bench.rounds} rounds: a step beside DDP's",
         style="bold",
     )
     console.print(table(bench.rows))
-    console.print(f"In brackets the quartiles. {_alike(bench.rows)}\n")
+    console.print(
+        "time: ratio to DDP's step of the same round, median and quartiles; work: the same\n"
+        f"for processor time, which depends less on what else runs.\n{_alike(bench.rows)}\n"
+    )
 
 
 def table(rows: list[Row]) -> Table:
-    """One row a system: ratio with quartiles, milliseconds, megabytes of rank 0."""
-    made = plain_table("", "", "ratio", "ms", "sent", "kept", "peak MB")
+    """One row a system: ratios to DDP, milliseconds, megabytes of rank 0."""
+    made = plain_table("", "", "time", "work", "ms", "sent", "kept", "peak MB")
     for row in rows:
         low, high = row.spread
         made.add_row(
             row.system.name,
             row.system.precision,
             f"{row.ratio:.2f} ({low:.2f}-{high:.2f})",
+            f"{row.work_ratio:.2f}",
             f"{1e3 * median(row.seconds):.0f}",
             *(f"{amount / 1e6:.1f}" for amount in (row.sent, row.kept, row.peak)),
         )
@@ -52,7 +56,7 @@ def table(rows: list[Row]) -> Table:
 
 
 def _alike(rows: list[Row]) -> str:
-    """How far the losses of all systems are from DDP's, by precision."""
+    """How far the losses of all systems are from DDP's at most, by precision."""
     parts = []
     for precision in ("fp32", "bf16"):
         differences = [
@@ -63,7 +67,7 @@ def _alike(rows: list[Row]) -> str:
         ]
         if differences:
             parts.append(f"{max(differences):.0e} in {precision}")
-    return f"Largest difference of any loss to DDP's: {', '.join(parts)}."
+    return f"Losses equal DDP's within {' and '.join(parts)}."
 
 
 def draw(benches: list[Bench], file: Path) -> None:

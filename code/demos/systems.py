@@ -54,7 +54,7 @@ def systems() -> list[System]:
         System(CONTROL, "fp32", torch_ddp),
         System(FLOOR, "fp32", alone, same_training=False),
         System("DDP, fused AdamW", "fp32", partial(torch_ddp, fused=True)),
-        System("DDP + ZeroRedundancyOptimizer", "fp32", zero_redundancy),
+        System("ZeroRedundancyOptimizer", "fp32", zero_redundancy),
     ]
     found += [
         System(f"fully_shard, {name}", precision, partial(fsdp, reshard, precision))

@@ -16,13 +16,20 @@ def tiny(vocab_size, block_size=16):
 
 def test_a_step_takes_as_long_as_its_slowest_rank_and_ratios_are_paired_by_round():
     ddp, other = systems.systems()[:2]
-    rank_0 = [Lane([1.0, 4.0], [5.0, 3.0], 10, 20, 30), Lane([2.0, 2.0], [5.0, 3.0], 1, 2, 3)]
-    rank_1 = [Lane([2.0, 1.0], [3.0, 1.0], 11, 21, 31), Lane([1.0, 6.0], [3.0, 1.0], 4, 5, 6)]
+    rank_0 = [
+        Lane([1.0, 4.0], [3.0, 1.0], [5.0, 3.0], 10, 20, 30),
+        Lane([2.0, 2.0], [1.0, 1.0], [5.0, 3.0], 1, 2, 3),
+    ]
+    rank_1 = [
+        Lane([2.0, 1.0], [1.0, 1.0], [3.0, 1.0], 11, 21, 31),
+        Lane([1.0, 6.0], [1.0, 4.0], [3.0, 1.0], 4, 5, 6),
+    ]
     base, row = _rows([ddp, other], [rank_0, rank_1])
     assert base.seconds == [2.0, 4.0]
-    assert base.ratios == [1.0, 1.0]
+    assert base.ratios == base.work_ratios == [1.0, 1.0]
     assert row.seconds == [2.0, 6.0]
     assert row.ratios == [1.0, 1.5]
+    assert row.work_ratios == [0.5, 2.5]
     assert row.ratio == 1.25
     assert row.losses == [4.0, 2.0]
     assert (row.sent, row.kept, row.peak) == (1, 2, 3)
