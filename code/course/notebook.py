@@ -58,9 +58,10 @@ def exercise_cell(line: str, cell: str) -> None:
 
 
 def solution_cell(line: str, cell: str) -> None:
-    """``%%solution PATH``: grade this cell without saving it; our code is used."""
+    """``%%solution PATH``: grade this cell without saving it; all code is ours from here on."""
     path = registry.find(line.strip())[1].path
-    _use_ours(path)
+    overlay.restore()
+    _bind(path)
     if _same_code(cell, source.reference(path)):
         print(grading.grade(path, solution=True))
         return
