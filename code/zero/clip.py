@@ -17,7 +17,12 @@ from . import comm
 
 
 def shard_power(grads: Iterable[torch.Tensor], norm_type: float) -> float:
-    """sum |g|^p over this rank's gradient slices (for p = inf: max |g|); 0.0 without any."""
+    """This rank's part of the norm: sum |g|^p over all elements of its gradient slices.
+
+    For p = inf it is max |g|. `grads` are flat tensors of any length, also empty; without any
+    element the result is 0.0. A 16-bit gradient is summed in fp32. inf and NaN are passed on: the
+    result is then inf or NaN.
+    """
     grads = [g for g in grads if g.numel()]
     norms = [torch.linalg.vector_norm(g, norm_type, dtype=_wide(g)).item() for g in grads]
     if norm_type == math.inf:
@@ -26,7 +31,11 @@ def shard_power(grads: Iterable[torch.Tensor], norm_type: float) -> float:
 
 
 def combine_powers(powers: list[float], norm_type: float) -> float:
-    """The norm of the whole gradient from every rank's `shard_power`, the same on every rank."""
+    """The norm of the whole gradient, from every rank's `shard_power` in rank order.
+
+    (sum of the powers)^(1/p); for p = inf the largest. If a rank has inf or NaN, so has the result
+    (NaN wins over inf for p = inf).
+    """
     total = add_powers(powers, norm_type)
     root = norm_type != math.inf and math.isfinite(total)
     return total ** (1.0 / norm_type) if root else total
@@ -69,9 +78,17 @@ def _from_all(powers: list[float], group: comm.Group, name: str) -> list[list[fl
     return comm.all_gather_small(mine, group=group, name=name).T.tolist()
 
 
-def clip_coefficient(norm: float, max_norm: float) -> float:
-    """The factor that brings a gradient of this norm down to `max_norm`; at most 1, as in torch."""
-    return min(1.0, max_norm / (norm + 1e-6))
+def scale_down(grads: Iterable[torch.Tensor], norm: float, max_norm: float) -> None:
+    """Scale this rank's slices in place, so that the whole gradient's norm is at most `max_norm`.
+
+    `norm` is the whole gradient's norm, so that all ranks scale by the same factor,
+    max_norm / (norm + 1e-6), as in torch. A smaller gradient is left alone. So is one whose norm
+    is inf or NaN: there is nothing sensible to scale it to, and `step` will skip the update.
+    """
+    factor = max_norm / (norm + 1e-6)
+    if math.isfinite(norm) and factor < 1.0:
+        for grad in grads:
+            grad.mul_(factor)
 
 
 def max_keeping_nan(values: list[float]) -> float:

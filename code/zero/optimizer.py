@@ -214,12 +214,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if max_norm <= 0:
             raise ValueError(f"max_norm={max_norm} must be positive")
         norm = self.grad_norm(norm_type)
-        if math.isfinite(norm):
-            factor = clip.clip_coefficient(norm, max_norm)
-            if factor < 1.0:
-                for grad in self._grads():
-                    grad.mul_(factor)
-        elif error_if_nonfinite:
+        clip.scale_down(self._grads(), norm, max_norm)
+        if error_if_nonfinite and not math.isfinite(norm):
             raise RuntimeError(f"the gradient norm is {norm}: {self._nonfinite()}")
         return torch.tensor(norm, device=comm.device())
 
