@@ -64,8 +64,17 @@ def _descend(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
     chosen = []
     for child_name, child in module.named_children():
         path = f"{name}.{child_name}" if name else child_name
+        if not _is_called(child):
+            chosen += _descend(path, child)
+            continue
         chosen.append((path, child))
         holds_list = any(isinstance(m, LISTS) for m in child.modules())
         if holds_list and not isinstance(module, LISTS):
             chosen += _descend(path, child)
     return chosen
+
+
+def _is_called(module: nn.Module) -> bool:
+    """Has it a forward pass of its own, before which it can be gathered? Mere containers have none
+    (ModuleDict, ParameterList): parameters in them belong to the module that uses them."""
+    return type(module).forward is not nn.Module.forward
