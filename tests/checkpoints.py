@@ -52,12 +52,12 @@ class Mixed(nn.Module):
         self.gain = nn.Parameter(torch.tensor(0.5))
         self.register_buffer("steps", torch.tensor(7))
         self.register_buffer("table", torch.arange(3.0), persistent=False)
-        self.norm = nn.BatchNorm1d(7, momentum=None)
+        self.norm = nn.BatchNorm1d(7, affine=False)
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.tanh(self.frozen(torch.tanh(self.first(x))))
         y = self.second(y) * self.gain + 0 * self.empty(x).sum()
-        return (y + 0 * self.norm(x))[:, : helpers.OUTPUTS]
+        return (y + 0 * self.norm(x.float()).to(y.dtype))[:, : helpers.OUTPUTS]
 
 
 class Sized(nn.Module):

@@ -133,7 +133,8 @@ def reading(path: Path) -> Iterator[BinaryIO]:
         raise BrokenCheckpoint(f"{path} is missing") from None
     except OSError as error:
         raise BrokenCheckpoint(f"{path} cannot be read as a file: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BrokenCheckpoint(f"{path} is not an ordinary file")
     with open(handle, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise BrokenCheckpoint(f"{path} is not an ordinary file")
         yield file

@@ -85,6 +85,10 @@ def manifest_of(folder: Path) -> dict:
     """The manifest of a checkpoint after all checks of it, without the files. BrokenCheckpoint."""
     found = manifest.read(folder)
     schema.check(found, folder)
+    if commit.step_of(folder.name) not in (None, found["step"]):
+        raise BrokenCheckpoint(
+            f"{folder / manifest.NAME}: step is {found['step']}, not the folder's"
+        )
     return found
 
 

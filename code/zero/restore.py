@@ -51,8 +51,7 @@ def check_fits(manifest: dict, opt: ZeroOptimizer) -> None:
     mine, saved = parameter_table(opt), manifest["parameters"]
     _same_names("parameter", mine.keys(), saved.keys())
     for name, entry in mine.items():
-        keys = ("shape", "dtype", "trainable") if entry["trainable"] else ("shape", "trainable")
-        for key in keys:
+        for key in ("shape", "trainable", "tied", *(("dtype",) if entry["trainable"] else ())):
             _same(f"{key} of {name}", entry[key], saved[name][key])
     own, stored = buffers(opt.model), manifest["buffers"]
     _same_names("buffer", own.keys(), stored.keys())
@@ -64,6 +63,8 @@ def check_fits(manifest: dict, opt: ZeroOptimizer) -> None:
     for i, (group, other) in enumerate(zip(opt.param_groups, groups)):
         names = {opt.names[p] for p in group["params"]}
         _same_names(f"parameter of group {i}", names, other["params"])
+        for key in opt.inner.defaults.keys() - MACHINERY:
+            _same_kind(f"{key} of group {i}", group[key], other.get(key, "missing"))
 
 
 def fill(manifest: dict, folder: Path, opt: ZeroOptimizer) -> None:
@@ -170,6 +171,20 @@ def _same(what: str, mine: object, saved: object) -> None:
             f"{what} is {saved} in the checkpoint and {mine} here; build the model and optimizer "
             f"as they were when it was saved"
         )
+
+
+def _same_kind(what: str, mine: object, saved: object) -> None:
+    """A number must be one there too, and a pair a pair."""
+    if _kind(mine) != _kind(saved):
+        raise CheckpointError(f"{what} is {saved!r:.60} in the checkpoint and {mine!r:.60} here")
+
+
+def _kind(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return [_kind(part) for part in value]
+    if torch.is_tensor(value) or isinstance(value, (int, float)):
+        return float if not isinstance(value, bool) else bool
+    return type(value)
 
 
 def _same_names(what: str, mine, saved) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from . import comm, commit, disk, manifest, shards
+from . import comm, commit, disk, manifest, schema, shards
 from .agree import together
 from .states import Piece
 
@@ -112,8 +112,9 @@ class Saving:
                     f"{self.folder / entry['file']}: rank 0 sees {found} bytes of {entry['bytes']} "
                     f"written; all ranks must write to the same file system"
                 )
-        content = manifest.to_bytes(manifest.assemble(self.head, entries))
-        disk.write(self.folder / manifest.NAME, content)
+        whole = manifest.assemble(self.head, entries)
+        schema.check(whole, self.folder)  # what will not be accepted must not be written either
+        disk.write(self.folder / manifest.NAME, manifest.to_bytes(whole))
         final = self.root / commit.free_name(self.root, self.head["step"])
         commit.commit(self.folder, final)
         self.path = final

@@ -151,10 +151,13 @@ def _slice(part: dict, files: dict, dtype: str, trainable: bool, where: str) -> 
     if kinds.get("value") != dtype or (len(kinds) > 1 and not trainable) or "random" in kinds:
         raise BrokenCheckpoint(f"{where}: tensors are {kinds!r:.100}, dtype is {dtype}")
     for key, value in _field(part, "numbers", dict, where).items():
-        pair = type(value) is list and len(value) == 2 and type(value[0]) is str
-        if pair and isinstance(getattr(torch, value[0], None), torch.dtype):
-            value = value[1]
-        if type(value) not in (type(None), bool, int, float) or abs(value or 0) > 1e300:
+        plain = value
+        if type(value) is list and len(value) == 2 and value[0] in DTYPE_NAMES:
+            dtype, plain = getattr(torch, value[0]), value[1]
+            if type(plain) is float and not dtype.is_floating_point:
+                plain = "a fraction"
+        sound = type(plain) in (type(None), bool, int, float) and abs(plain or 0) < 1 << 63
+        if not sound:  # NaN is not below anything
             raise BrokenCheckpoint(f"{where}: the number {key!r} is {value!r:.60}")
 
 
@@ -170,8 +173,21 @@ def _optimizer(manifest: dict, where: str) -> None:
                     f"{place}: {name!r:.60} is no trainable parameter, or comes twice"
                 )
             left.remove(name)
+        _alike([manifest["parameters"][name]["slices"] for name in group["params"]], place)
     if left:
         raise BrokenCheckpoint(f"{where}: {min(left)!r} is in no group")
+
+
+def _alike(parameters: list[list[dict]], where: str) -> None:
+    """Parameters of one group have the same states, those at least that have any."""
+    first = None
+    for part in (slices[0] for slices in parameters if slices):
+        numbers = part["numbers"].items()
+        state = {k: v[0] if type(v) is list else type(v).__name__ for k, v in numbers}
+        state |= dict.fromkeys(part["tensors"].keys() - {"value"}, "tensor")
+        first = first or state
+        if state and state != first:
+            raise BrokenCheckpoint(f"{where}: some have the states {first}, others {state}")
 
 
 def _loss_scale(manifest: dict, where: str) -> None:
