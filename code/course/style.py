@@ -83,7 +83,7 @@ def bars(
     the end of each bar. ``limit`` draws a line: the memory that a device has.
     """
     if ax is None:
-        _, ax = figure(0.9 + 0.42 * len(table))
+        _, ax = figure(0.9 + 0.42 * len(table) + (0.2 if limit is not None else 0.0))
     kinds = list(dict.fromkeys(kind for row in table.values() for kind in row))
     ends = [0.0] * len(table)
     for kind in kinds:
@@ -91,13 +91,15 @@ def bars(
         look = {"color": COLORS.get(kind, COLORS["other"]), "hatch": HATCHES.get(kind, "")}
         ax.barh(list(table), widths, left=ends, height=0.7, edgecolor="white", **look)
         ends = [end + width for end, width in zip(ends, widths)]
+    widest = max([*ends, limit or 0.0]) or 1.0
+    plate = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # over the line of the limit
     for row, end in enumerate(ends):
-        ax.text(end, row, f" {_number(end)}", va="center")
+        ax.text(end + 0.01 * widest, row, _number(end), va="center", bbox=plate)
     if limit is not None:
-        ax.axvline(limit, color="black", linestyle="--", linewidth=1)
-        ax.text(limit, -0.6, f" limit {_number(limit)}", va="bottom", fontsize=9)
-    ax.set_xlim(0, max([*ends, limit or 0.0]) * 1.15 or 1.0)
-    ax.invert_yaxis()
+        ax.axvline(limit, color="black", linestyle="--", linewidth=1, zorder=1.5)
+        ax.text(limit, -0.45, f" limit {_number(limit)}", va="bottom", fontsize=9)
+    ax.set_xlim(0, widest * 1.15)
+    ax.set_ylim(len(table) - 0.5, -0.5 if limit is None else -0.95)
     ax.set_xlabel(unit)
     ax.tick_params(axis="y", length=0)
     ax.set_title(title)
@@ -198,6 +200,10 @@ def _legend(ax: Axes, kinds: Sequence[str]) -> None:
         )
         for kind in kinds
     ]
+    for earlier in list(ax.figure.legends):  # of other axes in this figure: one for all
+        handles = [*earlier.legend_handles, *handles]
+        earlier.remove()
+    handles = list({handle.get_label(): handle for handle in handles}.values())
     if handles:
         tight = {"fontsize": 9, "columnspacing": 1.2, "handlelength": 1.6, "handletextpad": 0.5}
         place = {"loc": "outside lower center", "ncols": len(handles)}

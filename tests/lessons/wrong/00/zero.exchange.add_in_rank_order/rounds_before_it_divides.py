@@ -1,0 +1,16 @@
+"""Goes back to 16 bits before the division.
+
+check: test_16_bits_are_divided_last
+mistake: overflow
+"""
+
+
+def add_in_rank_order(rows, out, op):
+    wide = torch.float32 if rows[0].element_size() == 2 else rows[0].dtype
+    total = rows[0].to(wide, copy=True)
+    for row in rows[1:]:
+        total = torch.maximum(total, row.to(wide)) if op == "max" else total + row.to(wide)
+    total = total.to(rows[0].dtype)
+    if op == "mean":
+        total = total / len(rows)
+    out.copy_(total)

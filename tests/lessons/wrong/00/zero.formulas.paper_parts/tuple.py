@@ -1,0 +1,9 @@
+"""Gives a tuple.
+
+check: test_keys
+mistake: wrong-type
+"""
+
+
+def paper_parts(parameters):
+    return 2 * parameters, 2 * parameters, 4 * parameters, 8 * parameters
