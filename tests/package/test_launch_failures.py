@@ -41,6 +41,7 @@ def line_of(fn, text: str) -> str:
 
 def one_raises(rank, world_size):
     print("got so far")
+    dist.barrier()  # all ranks have begun
     if rank == 1:
         raise ValueError(f"no {rank}")
     comm.all_reduce(torch.ones(4), name="loss")
@@ -69,6 +70,7 @@ def test_output_is_kept_when_quiet(capsys):
 
 
 def everybody_raises(rank, world_size):
+    dist.barrier()
     helper(rank)
 
 
@@ -127,6 +129,7 @@ def test_results_that_cannot_be_sent_back():
 
 
 def one_ends(rank, world_size, how):
+    dist.barrier()
     if rank == 1:
         how()
     comm.barrier()
@@ -161,6 +164,7 @@ def test_a_rank_that_ends_is_named_first(words):
 def impatient(monkeypatch):
     """Deadlocks are declared after half a second: for tests that cause or avoid them."""
     monkeypatch.setattr(watch, "PATIENCE", 0.5)
+    monkeypatch.setattr(watch, "IDLE", 0.01)
 
 
 def one_returns(rank, world_size):
@@ -268,10 +272,10 @@ def test_everything_else_ends_at_the_timeout():
             time.sleep(1000)
         comm.barrier()
 
-    error = failure(sleeps, timeout=1)
+    error = failure(sleeps, timeout=3)
     lines = str(error).splitlines()
     assert error.kind == "timeout"
-    assert lines[0] == "not done after 1 s (timeout=1)"
+    assert lines[0] == "not done after 3 s (timeout=3)"
     assert lines[lines.index("rank 1 ran, outside of any collective") + 1] == line_of(
         sleeps, "time.sleep"
     )
