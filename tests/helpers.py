@@ -138,7 +138,7 @@ def assert_equal_to_reference(
 # --- on several ranks ----------------------------------------------------------------------------
 
 
-def on_ranks(fn: Callable, world_size: int, *args, timeout: float = 30.0) -> list:
+def on_ranks(fn: Callable, world_size: int, *args, timeout: float = 45.0) -> list:
     """`zero.launch` without output."""
     return zero.launch(fn, world_size, *args, timeout=timeout, quiet=True)
 
