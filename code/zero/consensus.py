@@ -23,8 +23,14 @@ def agree_used(
 
 
 def agree_finite(slices: list[ParamSlice], groups: list[comm.Group]) -> bool:
-    """Are the gradients of all slices on all ranks of all `groups` finite? Collective."""
-    bad = not all(_all_finite(s.param.grad) for s in slices if s.param.grad is not None)
+    """Are all gradients on all ranks finite? Every rank receives the same answer. Collective.
+
+    `slices` are this rank's: `s.param.grad` is a flat tensor, or None for a parameter that was not
+    used. The ranks of each of `groups` are asked in turn, with one `comm.any_rank` a group, also by
+    a rank that owns nothing. (There are two groups with tensor parallelism: the answer that the
+    first one gave is what this rank reports to the second.)
+    """
+    bad = not all(all_finite(s.param.grad) for s in slices if s.param.grad is not None)
     for group in groups:
         bad = comm.any_rank(bad, group=group, name="overflow")
     return not bad
@@ -53,7 +59,8 @@ def _on_any_rank(
     return {p for p, flag in zip(params, flags.tolist(), strict=True) if flag}
 
 
-def _all_finite(grad: torch.Tensor) -> bool:
+def all_finite(grad: torch.Tensor) -> bool:
+    """Is no element inf or NaN?"""
     # A finite sum has finite terms. The exact look takes several times as long; it is needed only
     # when the sum of finite values overflows.
     return bool(grad.sum().isfinite()) or bool(grad.isfinite().all())

@@ -59,7 +59,12 @@ class LossScale:
         self.scale, self.growth_interval, self.good_steps = scale, growth_interval, 0
 
     def update(self, overflow: bool) -> None:
-        """Adapt after one step; every rank must pass the same `overflow`."""
+        """Adapt after one step; every rank must pass the same `overflow`.
+
+        After an overflow: half the `scale`, but not below 1.0, and `good_steps` starts again from
+        0. Otherwise one more good step; when `good_steps` reaches `growth_interval`, twice the
+        scale, and the count starts again.
+        """
         if overflow:
             self.scale, self.good_steps = max(self.scale / 2, 1.0), 0
             return
