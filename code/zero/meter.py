@@ -159,6 +159,10 @@ class Meter(TorchDispatchMode):
         """Every change in order, and the marks between them."""
         return self._history.moments()
 
+    def changes(self) -> list[tuple[int, int]]:
+        """Every change in order: the number of the storage, and its bytes from then on."""
+        return self._history.changes()
+
     def peaks(self) -> dict[str, int]:
         """The highest bytes of each kind; they need not have come at the same moment."""
         return self._history.peaks()

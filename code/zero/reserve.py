@@ -137,24 +137,20 @@ class InReserve:
 # --- seeing fragmentation ------------------------------------------------------------------------
 
 
-def space_needed(changes: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """How much address space a first-fit allocator needs for a run, and how much is ever in use.
+def replay(changes: Iterable[tuple[int, int]]) -> Arena:
+    """What a first-fit allocator makes of a real run: an arena without end, after these changes.
 
     `changes` are (number of a tensor, its bytes from now on) in order, as `Meter.changes` lists
-    them for a real training step. Returns bytes (needed, in use at the peak); what the first is
-    larger by is lost in holes.
+    them. Of the arena, `top` is the address space that the run has needed so far, and what lies
+    below and is not `in_use` is lost in holes.
     """
-    arena, where, in_use, most = Arena(), {}, 0, 0
+    arena, where = Arena(), {}
     for tensor, nbytes in changes:
         if tensor in where:
-            start, length = where.pop(tensor)
-            arena.give_back(start)
-            in_use -= length
+            arena.give_back(where.pop(tensor))
         if nbytes:
-            where[tensor] = arena.take(nbytes), aligned(nbytes)
-            in_use += aligned(nbytes)
-        most = max(most, in_use)
-    return arena.top, most
+            where[tensor] = arena.take(nbytes)
+    return arena
 
 
 def cuda_holes(device: torch.device | None = None) -> dict[str, int]:

@@ -83,16 +83,15 @@ class FileStore:
             while view:
                 view = view[self.file.write(view) :]
 
-    def read(self, start: int, nbytes: int) -> torch.Tensor:
-        """Bytes from address `start` of the file: uint8 [nbytes]."""
-        data = torch.empty(nbytes, dtype=torch.uint8)
+    def read(self, start: int, data: torch.Tensor) -> torch.Tensor:
+        """Fill `data` (uint8 [n], on the CPU) with the bytes from address `start`; returns it."""
         view = memoryview(data.numpy())
         with self.lock:
             self.file.seek(start)
             while view:
                 count = self.file.readinto(view)
                 if not count:
-                    raise OSError(f"the offload file ends at {start + nbytes - len(view)}")
+                    raise OSError(f"the offload file ends {len(view)} bytes too early")
                 view = view[count:]
         return data
 
@@ -112,7 +111,10 @@ class InFile:
     def fetch(self) -> None:
         """Let the reader thread begin, unless it has."""
         if self.coming is None and self.start is not None:
-            self.coming = self.store.reader.submit(self.store.read, self.start, self.nbytes)
+            # Allocated here and not by the reader: a thread's memory may come from another pool,
+            # and would not go back when this thread frees it.
+            data = torch.empty(self.nbytes, dtype=torch.uint8)
+            self.coming = self.store.reader.submit(self.store.read, self.start, data)
 
     def wait(self) -> torch.Tensor:
         """Wait for the reader thread; the tensor."""

@@ -81,6 +81,10 @@ class History:
         """Name the present moment."""
         self._marks.append((len(self._changes), time.perf_counter(), name))
 
+    def changes(self) -> list[tuple[int, int]]:
+        """(serial number, bytes from then on) of every change, in order."""
+        return [(serial, nbytes) for _, serial, nbytes in self._changes]
+
     def replay(self) -> Iterator[Moment]:
         """What was alive before the first change, then after each of them."""
         sizes = [0] * len(self.kinds)

@@ -1,9 +1,13 @@
 """Recomputed blocks give the gradients of the blocks themselves, bit for bit, and keep little."""
 
 import gc
+import os
+import subprocess
+import sys
 import weakref
 from collections import namedtuple
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
+import zero
 from zero import models
 from zero.activations import checkpoint, checkpoint_blocks
 from zero.meter import Meter
@@ -362,6 +367,42 @@ def test_a_part_in_a_store_does_not_keep_the_input():
     del x
     assert alive() is None
     loss.backward()
+
+
+GROWTH = """
+import torch
+from torch import nn
+from zero.activations import checkpoint
+from zero.meter import rss
+
+torch.set_num_threads(1)
+layer, x = nn.Linear(64, 64), torch.randn(1 << 15, 64)  # 8 MB
+checkpoint(layer, x, offload="disk").sum().backward()
+for offload in ("disk", None):
+    h, (before, _) = x, rss()
+    for _ in range(10):
+        h = checkpoint(layer, h, offload=offload)
+    print(rss()[0] - before)
+    h.sum().backward()
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
+def test_a_file_takes_checkpoints_out_of_the_process():
+    """Resident memory as the system counts it: ten checkpoints of 8 MB, or nearly nothing."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(zero.__file__).parents[1]),
+        "MALLOC_MMAP_THRESHOLD_": "1000000",  # freed memory goes back to the system at once
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    in_a_file, in_memory = (int(line) / (1 << 23) for line in done.stdout.split())
+    assert in_memory > 9
+    assert in_a_file < 3
 
 
 # --- fetching ahead ------------------------------------------------------------------------------

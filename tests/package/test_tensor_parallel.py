@@ -243,6 +243,32 @@ def test_two_by_two_trains_like_one_process(stage, optimizer):
     assert mean == pytest.approx(losses, abs=1e-6)
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_each_part_is_saved_and_loaded(stage, tmp_path):
+    """A column of the grid saves its own checkpoints, in a folder of its own."""
+
+    def scenario(rank, world_size, stage, folder):
+        grid = mesh(dp=2, tp=2)
+        dp, tp = grid.get_local_rank("dp"), grid.get_local_rank("tp")
+
+        def start(seed):
+            model = parallelize(gpt(seed=seed), grid.get_group("tp"))
+            return model, zero.shard(model, stage, group=grid.get_group("dp"), lr=1e-2)
+
+        model, opt = start(0)
+        train(model, opt, lambda step: tokens(step, dp, 2), steps=2)
+        zero.checkpoint.save(f"{folder}/part-{tp}", model, opt, step=2)
+        train(model, opt, lambda step: tokens(2 + step, dp, 2), steps=2)
+        again, opt_again = start(1)
+        assert zero.checkpoint.load(f"{folder}/part-{tp}", again, opt_again).step == 2
+        train(again, opt_again, lambda step: tokens(2 + step, dp, 2), steps=2)
+        with opt.full_params(), opt_again.full_params():
+            return whole_parameters(model), whole_parameters(again)
+
+    for expected, mine in on_ranks(scenario, 4, stage, str(tmp_path)):
+        assert all(map(torch.equal, expected.values(), mine.values()))
+
+
 @pytest.mark.parametrize("norm_type", [1.0, 2.0, float("inf")])
 def test_a_norm_counts_replicated_parameters_once(norm_type):
     """Of every order; also without any data parallelism (a column of one)."""
