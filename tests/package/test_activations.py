@@ -1,13 +1,9 @@
 """Recomputed blocks give the gradients of the blocks themselves, bit for bit, and keep little."""
 
 import gc
-import os
-import subprocess
-import sys
 import weakref
 from collections import namedtuple
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +12,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
-import zero
 from zero import models
 from zero.activations import checkpoint, checkpoint_blocks
 from zero.meter import Meter
@@ -147,51 +142,6 @@ def test_dtype_strides_and_values_come_back(place, dtype):
         assert first[1:] == second[1:]
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_autocast_is_what_it_was(inside):
-    """Backward runs inside or outside of the autocast region; one weight is used several times."""
-
-    def gradients(how):
-        layer = nn.Linear(5, 5)
-        layer.load_state_dict({"weight": torch.eye(5) * 1.234, "bias": torch.full((5,), 0.1)})
-        x = torch.randn(7, 5, generator=torch.Generator().manual_seed(2)).requires_grad_()
-
-        def block(x):
-            assert layer(x).dtype == torch.bfloat16
-            return layer(torch.tanh(layer(x)).float()).float()
-
-        with torch.autocast("cpu", torch.bfloat16):
-            once = how(block, x).square().sum()
-            if inside:
-                once.backward()
-        if not inside:
-            once.backward()
-        grads = [x.grad.clone(), layer.weight.grad.clone(), layer.bias.grad.clone()]
-        with torch.autocast("cpu", torch.bfloat16):
-            twice = layer(how(layer, how(block, x)).float()).float().square().sum()
-        layer.zero_grad()
-        twice.backward()
-        return grads, layer.weight.grad
-
-    (grads, shared), (expected, expected_shared) = gradients(checkpoint), gradients(plain)
-    assert all(map(torch.equal, grads, expected))
-    # A weight that several blocks share has its gradients added in fp32, not in bf16.
-    assert torch.allclose(shared, expected_shared, rtol=0.02)
-
-
-def test_autocast_that_was_off_is_off_in_the_second_run():
-    layer, dtypes = nn.Linear(5, 5), []
-
-    def block(x):
-        dtypes.append(layer(x).dtype)
-        return layer(x)
-
-    loss = checkpoint(block, torch.randn(7, 5)).sum()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss.backward()
-    assert dtypes == [torch.float32] * 2
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_a_block_used_twice_and_a_block_inside_a_block(place):
     def gradients(how):
@@ -280,41 +230,6 @@ def test_bytes_kept_are_the_checkpoints():
     assert kept_by_blocks(0.1, offload=None)[0] == 4 * (CHECKPOINT + random_state)
 
 
-def test_nothing_stays_in_a_store():
-    """After backward, and also if the graph is dropped without one."""
-    store = FileStore()
-    reserve = Reserve(8 * CHECKPOINT)
-    for options, arena in [
-        ({"offload": store}, store.arena),
-        ({"reserve": reserve}, reserve.arena),
-    ]:
-        model = deep(**options)
-        for _ in range(3):
-            loss = model(X, X)
-            assert arena.in_use == 4 * CHECKPOINT
-            loss.backward()
-            assert arena.in_use == 0  # although the graph is still there
-        loss = model(X, X)
-        del loss
-        assert arena.in_use == 0
-        assert arena.top == 4 * CHECKPOINT, "every step must use the same places again"
-
-
-def test_random_state_is_kept_only_if_it_is_needed():
-    seen = []
-
-    class Spy(nn.Linear):
-        def forward(self, x):
-            return super().forward(x) if self.quiet else F.dropout(super().forward(x))
-
-    for quiet in (True, False):
-        block = Spy(3, 3)
-        block.quiet = quiet
-        out = checkpoint(block, torch.ones(2, 3))
-        seen.append(out.grad_fn.call.conditions.random is None)
-    assert seen == [True, False]
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_retained_graphs_and_second_passes(place):
     block = nn.Linear(5, 5)
@@ -358,112 +273,6 @@ def test_an_exception_in_the_second_run_leaves_nothing(place):
     x = torch.randn(7, 5, requires_grad=True)
     checkpoint(block, x, offload=store, reserve=reserve).sum().backward()  # the next step is well
     assert x.grad is not None
-
-
-def test_a_part_in_a_store_does_not_keep_the_input():
-    x = torch.randn(7, 5, requires_grad=True) * 1
-    alive = weakref.ref(x.untyped_storage())
-    loss = checkpoint(torch.tanh, x, offload="disk").sum()
-    del x
-    assert alive() is None
-    loss.backward()
-
-
-GROWTH = """
-import torch
-from torch import nn
-from zero.activations import checkpoint
-from zero.meter import rss
-
-torch.set_num_threads(1)
-layer, x = nn.Linear(64, 64), torch.randn(1 << 15, 64)  # 8 MB
-checkpoint(layer, x, offload="disk").sum().backward()
-for offload in ("disk", None):
-    h, (before, _) = x, rss()
-    for _ in range(10):
-        h = checkpoint(layer, h, offload=offload)
-    print(rss()[0] - before)
-    h.sum().backward()
-"""
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
-def test_a_file_takes_checkpoints_out_of_the_process():
-    """Resident memory as the system counts it: ten checkpoints of 8 MB, or nearly nothing."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(zero.__file__).parents[1]),
-        "MALLOC_MMAP_THRESHOLD_": "1000000",  # freed memory goes back to the system at once
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", GROWTH], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    in_a_file, in_memory = (int(line) / (1 << 23) for line in done.stdout.split())
-    assert in_memory > 9
-    assert in_a_file < 3
-
-
-# --- fetching ahead ------------------------------------------------------------------------------
-
-
-class Diary:
-    """A store that writes down what is asked of it."""
-
-    def __init__(self):
-        self.lines, self.count = [], 0
-
-    def put(self, part):
-        self.count += 1
-        return Page(self, self.count, part.clone())
-
-
-class Page:
-    def __init__(self, diary, number, part):
-        self.diary, self.number, self.part = diary, number, part
-
-    def note(self, verb):
-        if f"{verb} {self.number}" not in self.diary.lines:
-            self.diary.lines.append(f"{verb} {self.number}")
-
-    def fetch(self):
-        self.note("fetch")
-
-    def wait(self):
-        self.note("wait")
-        return self.part
-
-    def free(self):
-        self.note("free")
-
-
-def test_a_checkpoint_is_fetched_one_block_before_it_is_needed():
-    diary = Diary()
-    model = deep(layers=3, offload=diary)
-    model(X, X).backward()
-    assert diary.lines == [
-        *("fetch 3", "fetch 2", "wait 3", "free 3"),
-        *("fetch 1", "wait 2", "free 2"),
-        *("wait 1", "free 1"),
-    ]
-
-
-def test_a_file_is_read_by_a_thread_while_others_compute():
-    """`fetch` returns at once; a write in the meantime disturbs nothing."""
-    store = FileStore()
-    parts = [torch.randn(1000 + i) for i in range(8)]
-    held = [store.put(p) for p in parts]
-    for h in held:
-        h.fetch()
-    more = store.put(torch.zeros(5000))
-    assert all(torch.equal(h.wait(), p) for h, p in zip(held, parts))
-    held[0].fetch()
-    for h in [*held, more]:
-        h.free()
-    assert store.arena.in_use == 0
-    again = store.put(parts[3])
-    assert torch.equal(again.wait(), parts[3])
 
 
 # --- what is refused -----------------------------------------------------------------------------
