@@ -62,6 +62,52 @@ def train_arguments(parser: Parser) -> None:
         metavar="CHARACTERS",
         help="length of the text that the model writes at the end (default: %(default)s)",
     )
+    add_keeping(parser)
+
+
+def add_keeping(parser: Parser) -> None:
+    """Checkpoints of `train`."""
+    parser.add_argument("--save", metavar="DIR", help="save checkpoints in this folder")
+    parser.add_argument(
+        "--save-every",
+        type=arguments.count,
+        metavar="STEPS",
+        help="steps between two checkpoints (default: 100); the last step is saved too",
+    )
+    parser.add_argument(
+        "--async-save", action="store_true", help="write checkpoints while training goes on"
+    )
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const="",
+        metavar="DIR",
+        help="go on from the latest checkpoint in DIR (without DIR: where --save puts them)",
+    )
+
+
+def checkpoint_arguments(parser: Parser) -> None:
+    """Arguments of `checkpoint`."""
+    parser.add_argument(
+        "action",
+        choices=("inspect", "verify", "export"),
+        help="show what is in it; check every byte; write all weights to one plain file",
+    )
+    parser.add_argument(
+        "folder", metavar="DIR", help="a checkpoint, or the folder that train --save names"
+    )
+    parser.add_argument("file", metavar="FILE", nargs="?", help="of export: the new file")
+    parser.add_argument(
+        "--precision",
+        choices=arguments.PRECISIONS,
+        default="fp32",
+        help="of export: the format of the weights (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--slices",
+        action="store_true",
+        help="of inspect: list which elements of each parameter are in which file",
+    )
 
 
 def bench_arguments(parser: Parser) -> None:
@@ -121,6 +167,11 @@ COMMANDS = {
         "demos.train",
         train_arguments,
     ),
+    "checkpoint": Command(
+        "look into a checkpoint of train, verify it, make one plain file of it",
+        "demos.checkpoint",
+        checkpoint_arguments,
+    ),
     "bench": Command(
         "time a step beside DDP, ZeroRedundancyOptimizer, fully_shard and DeepSpeed",
         "demos.bench",
@@ -168,7 +219,7 @@ def main(argv: list[str] | None = None) -> int:
         return command.run(args)
     except (UsageError, zero.text.TextError) as error:
         return complain(f"main.py {args.command}", str(error))
-    except zero.RankError as error:
+    except (zero.RankError, zero.disk.CheckpointError) as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import zero
-from demos import settings
+from demos import keep, settings
 from demos.arguments import UsageError
 from demos.measure import train_step
 from demos.settings import Batch, Training
@@ -31,7 +31,8 @@ def run(args) -> int:
     ranks = _world_size(args)
     training = settings.training(args, ranks)
     training.validation(0, ranks, 1)  # refuses a text of which too little is held out
-    how = (training, args.stage, args.eval_every, args.clip, args.sample)
+    kept = keep.asked_for(args, training)
+    how = (training, args.stage, args.eval_every, args.clip, args.sample, kept)
     if ranks == 1 and not settings.under_torchrun():
         # Alone, in this process, with all cores.
         comm.init()
@@ -60,6 +61,7 @@ def train(
     eval_every: int,
     clip: float | None,
     sample: int,
+    kept: keep.Keep,
 ) -> float:
     """Train on every rank at once; rank 0 prints. The last validation loss, in nats a character."""
     say = print_at_once if rank == 0 else lambda line: None
@@ -79,12 +81,15 @@ def train(
         f"{settings.stage_name(stage)}, {training.task}: {settings.rank_count(world_size)}, "
         f"{training.precision}, {characters} characters a step; losses in nats a character"
     )
-    loss = evaluated(0)
+    done, read = kept.start(training, model, opt, scheduler, say)
+    loss = evaluated(done)
     since, steps_since = time.perf_counter(), 0
-    for step in range(1, training.steps + 1):
-        batch_loss = train_step(model, opt, batches(step - 1), clip)
+    for step in range(done + 1, training.steps + 1):
+        batch_loss = train_step(model, opt, batches(read), clip)
+        read += 1
         if opt.stepped:
             scheduler.step()
+        kept.after(step, read, training, model, opt, scheduler, say)
         steps_since += 1
         if step % eval_every and step < training.steps:
             continue

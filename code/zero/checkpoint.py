@@ -40,6 +40,7 @@ __all__ = [
     "Restored",
     "Saving",
     "export",
+    "find_all",
     "inspect",
     "load",
     "save",
@@ -158,11 +159,18 @@ def inspect(folder: str | Path) -> dict:
     For one process; files are not read, so use `verify` to know whether they are whole. Raises
     CheckpointError if the manifest is not.
     """
+    newest = find_all(folder)[0]
+    return {**manifest_of(newest), "folder": str(newest)}
+
+
+def find_all(folder: str | Path) -> list[Path]:
+    """The checkpoint that `folder` is, or all in it, complete or not: what the pointer names comes
+    first, then the newest. CheckpointError if there is none."""
     root = Path(folder).absolute()
     names, _ = candidates(root, "latest")
     if not names:
         raise CheckpointError(f"{root} holds no checkpoint")
-    return {**manifest_of(root / names[0]), "folder": str(root / names[0])}
+    return [root / name for name in names]
 
 
 def verify(folder: str | Path) -> dict:
