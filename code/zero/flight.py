@@ -22,16 +22,23 @@ class Flight:
         self.work: comm.Work | None = None
 
     def start(self, bucket: Bucket) -> None:
-        """Send the bucket's gradients off, missing ones as zero; the one before lands first."""
+        """Send the bucket's gradients off; the bucket before lands first. Collective.
+
+        `bucket.close_gradients()` puts zeros where a gradient is missing. Then the reduce-scatter
+        is started, and not waited for, into a new tensor like `bucket.master` (1-D, this rank's
+        shard). `bucket` and `work` remember what is on its way.
+        """
         self.land()
         bucket.close_gradients()
         shard = torch.empty_like(bucket.master)
         self.bucket, self.work = bucket, self.opt.reduce_bucket(bucket, shard, async_op=True)
 
     def land(self) -> None:
-        """Wait for the bucket on its way, add its average to the shard's, free its gradients.
+        """Wait for the bucket on its way, if there is one; afterwards there is none.
 
-        The shard accumulates micro-batches in the master's dtype (fp32 in mixed precision).
+        `work.wait()` gives the average of this rank's shard. It becomes the bucket's `owned_grad`,
+        or is added to it if an earlier micro-batch has left one there. The bucket's whole gradients
+        are freed.
         """
         if self.bucket is None:
             return

@@ -31,7 +31,8 @@ def assign_to_buckets(sizes: list[int], capacity: int) -> list[list[int]]:
     """Divide parameters into buckets; the result lists, bucket by bucket, their positions.
 
     `sizes` are the parameters' bytes in the order in which gradients become ready. A bucket takes
-    neighbours as long as they fit into `capacity` bytes; a larger parameter has one of its own.
+    neighbours, in this order, as long as they fit into `capacity` bytes together; the first that
+    does not fit begins the next bucket. A parameter larger than `capacity` has a bucket of its own.
     """
     buckets: list[list[int]] = []
     room = 0
@@ -78,6 +79,14 @@ class Zero2(Zero1):
             # is allocated costs no overlap, and keeps one bucket less in memory.
             self.flight.land()
         bucket.move_gradient(p)
+        self.send_full_buckets()
+
+    def send_full_buckets(self) -> None:
+        """Send every bucket that is full and whose turn it is, in the order of `buckets`.
+
+        `next` is the position of the next one to leave. A bucket is full when no parameter is
+        `missing` in it. One that is full before its turn waits for the buckets before it.
+        """
         while self.next < len(self.buckets) and not self.buckets[self.next].missing:
             self.flight.start(self.buckets[self.next])
             self.next += 1

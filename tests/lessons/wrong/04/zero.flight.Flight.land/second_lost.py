@@ -1,0 +1,15 @@
+"""Only the first micro-batch is kept.
+
+check: test_micro_batches_add_up
+mistake: second-lost
+"""
+
+
+def land(self):
+    if self.bucket is None:
+        return
+    bucket, work, self.bucket, self.work = self.bucket, self.work, None, None
+    average = work.wait()
+    if bucket.owned_grad is None:
+        bucket.owned_grad = average
+    bucket.free_grad()

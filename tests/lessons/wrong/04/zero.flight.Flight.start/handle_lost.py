@@ -1,0 +1,11 @@
+"""Keeps no handle.
+
+check: test_started
+mistake: not-remembered
+"""
+
+
+def start(self, bucket):
+    self.land()
+    bucket.close_gradients()
+    self.opt.reduce_bucket(bucket, torch.empty_like(bucket.master), async_op=True)
