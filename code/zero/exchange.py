@@ -238,7 +238,16 @@ def add_in_rank_order(rows: list[torch.Tensor], out: torch.Tensor, op: str) -> N
 def all_gather(
     mesh: Mesh, ticket: Ticket, flat: torch.Tensor, bounds: Bounds | None = None
 ) -> tuple[Work, int]:
-    """Start to send this rank's range of `flat` to every peer and to receive theirs in place."""
+    """Start to send this rank's range of `flat` to every peer and to receive theirs in place.
+
+    `bounds[r]` is the (start, end) of rank r's range; without bounds they are
+    `even_bounds(flat.numel(), mesh.size)`. Ranges may be empty: those are neither sent nor
+    received. Messages carry the tag `ticket.tag`.
+
+    Returns a `Work` and the bytes that this rank sends. Nothing is waited for here: the work's
+    `wait()` calls `mesh.settle(ticket)`, then `mesh.wait(handles, ticket)` for all requests, and
+    its result is `flat`, in which every rank's range is then filled. Collective.
+    """
     bounds = bounds or even_bounds(flat.numel(), mesh.size)
     own = flat[slice(*bounds[mesh.rank])]
     parts = {p: flat[slice(*bounds[p])] for p in mesh.peers}

@@ -30,9 +30,11 @@ def ring_reduce_scatter(
 ) -> torch.Tensor:
     """The sum over all ranks of chunk `rank` of `flat` [numel]; returns a new tensor [numel/N].
 
-    numel must be divisible by N. A chunk's sum travels: it starts at the rank after its owner, and
-    every rank that it passes adds its own part, until it reaches its owner after N-1 rounds.
-    Collective: every rank calls it with a `flat` of the same size. `flat` is not changed.
+    `world_size` is N. numel must be divisible by N; chunk c is elements c*numel/N up to
+    (c+1)*numel/N, and rank c is its owner. A chunk's sum travels: it starts at the rank after its
+    owner, and every rank that it passes adds its own part, until it reaches its owner after N-1
+    rounds. So each rank calls `pass_on` N-1 times, with numel/N elements. With one rank nothing is
+    sent. Collective: every rank calls it with a `flat` of the same size. `flat` is not changed.
     """
     chunks = flat.chunk(world_size)
     travelling = chunks[(rank - 1) % world_size].clone()
@@ -47,8 +49,9 @@ def ring_all_gather(
 ) -> torch.Tensor:
     """All ranks' shards [numel/N], in rank order, as one new tensor [numel].
 
-    Each rank sends on what it received in the round before, so after N-1 rounds every shard has
-    come round. Collective: every rank calls it with a shard of the same size.
+    Each rank sends its own shard first, then what it received in the round before, so after N-1
+    rounds of `pass_on` every shard has come round. With one rank nothing is sent. Collective: every
+    rank calls it with a shard of the same size. `shard` is not changed.
     """
     shards = {rank: shard}
     travelling = shard
@@ -63,7 +66,9 @@ def naive_reduce_scatter(
 ) -> torch.Tensor:
     """The same result as `ring_reduce_scatter` by an all-reduce of which one chunk is kept.
 
-    It sends twice as many bytes: 2 (N-1)/N * numel elements.
+    The all-reduce is `ring_reduce_scatter` and then `ring_all_gather`: every rank has the whole
+    sum [numel]. What comes back is a new tensor [numel/N] that does not keep the whole sum in
+    memory. It sends twice as many bytes: 2 (N-1)/N * numel elements. `flat` is not changed.
     """
     own = ring_reduce_scatter(flat, rank, world_size, pass_on)
     everything = ring_all_gather(own, rank, world_size, pass_on)

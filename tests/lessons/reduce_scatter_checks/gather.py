@@ -1,0 +1,117 @@
+"""Checks of `zero.exchange.all_gather`, on real ranks."""
+
+import functools
+
+import torch
+
+from course.checks import (
+    compare_tensors,
+    compare_values,
+    exercise,
+    fail,
+    on_ranks,
+    require,
+    same_as,
+)
+from zero import exchange
+
+BOUNDS = (None, [(0, 1), (1, 5), (5, 6)], [(0, 0), (0, 2), (2, 6)])
+NAMES = ("even ranges", "ranges of 1, 4 and 1 elements", "an empty range on rank 0")
+
+
+class Spy:
+    """A request that notes when it is waited for."""
+
+    def __init__(self, handle, events):
+        self.handle, self.events = handle, events
+
+    def wait(self):
+        self.events.append("wait")
+        return self.handle.wait()
+
+
+def watch(mesh) -> list[str]:
+    """Note every wait for a request and every settle of this mesh from now on."""
+    events, settle = [], mesh.settle
+
+    def settling(ticket):
+        settle(ticket)
+        events.append("settle")
+
+    mesh.settle = settling
+    for name in ("send", "receive"):
+        original = getattr(mesh, name)
+        setattr(mesh, name, lambda *a, original=original, **k: Spy(original(*a, **k), events))
+    return events
+
+
+def gather_cases(rank, world_size):
+    """Of each case: flat, what wait() gave, bytes reported and really sent, order of events."""
+    from zero.traffic import Traffic
+
+    mesh = exchange.mesh(None)
+    events, seen = watch(mesh), []
+    for bounds in BOUNDS:
+        flat = torch.full((6,), -1.0)
+        start, end = (bounds or exchange.even_bounds(6, world_size))[rank]
+        flat[start:end] = torch.arange(start, end) + 1.0
+        ticket = mesh.announce("all_gather", "check", flat)
+        events.clear()
+        with Traffic() as traffic:
+            answer = exchange.all_gather(mesh, ticket, flat, bounds)
+            if not isinstance(answer, tuple) or not isinstance(answer[0], exchange.Work):
+                return repr(answer)
+            started = list(events)
+            result = answer[0].wait()
+        same = result is flat
+        seen.append((flat, same, answer[1], traffic.bytes(floating=True), started, list(events)))
+    return seen
+
+
+@functools.cache
+def gathered() -> list:
+    """The cases on three real ranks, once."""
+    by_rank = on_ranks(gather_cases, 3)
+    for answer in by_rank:
+        if isinstance(answer, str):
+            fail(f"It should return a Work and a number of bytes, it returned {answer}", "no-work")
+    return by_rank
+
+
+@exercise("zero.exchange.all_gather")
+def test_all_ranges_filled():
+    """Three ranks: after wait() every rank's range is filled, in place, whatever the bounds"""
+    for rank, cases in enumerate(gathered()):
+        for name, case in zip(NAMES, cases):
+            empty = same_as(case[0], "not-filled", "places of -1 were not received")
+            known = [empty] if (case[0] == -1).any() else []
+            compare_tensors(torch.arange(6) + 1.0, case[0], f"{name}: flat on rank {rank}",
+                            known=known)  # fmt: skip
+            require(case[1], "wait() should give flat itself.", "another-tensor")
+
+
+@exercise("zero.exchange.all_gather")
+def test_gather_bytes():
+    """Each rank sends its own range to each peer, and reports just these bytes"""
+    for rank, cases in enumerate(gathered()):
+        for name, bounds, (*_, said, sent, _, _) in zip(NAMES, BOUNDS, cases):
+            start, end = (bounds or exchange.even_bounds(6, 3))[rank]
+            due = 2 * 4 * (end - start)
+            known = [(2 * 4 * 6, "sends-everything", "the whole of flat goes to every peer")]
+            compare_values(due, sent, f"{name}: bytes that rank {rank} sends", known)
+            known = [
+                (due // 2, "bytes-of-one-peer", "the bytes for one peer"),
+                (due // 4, "elements-for-bytes", "elements, not bytes"),
+                (24, "bytes-of-flat", "the bytes of flat"),
+                (24 - due // 2, "bytes-received", "the bytes that are received"),
+            ]
+            compare_values(due, said, f"{name}: bytes that rank {rank} reports", known)
+
+
+@exercise("zero.exchange.all_gather")
+def test_gather_waits_late():
+    """Nothing is waited for before wait(), which settles the ticket first"""
+    for cases in gathered():
+        for name, (*_, started, events) in zip(NAMES, cases):
+            require(not started, f"{name}: it waits before Work.wait() is called.", "waits-early")
+            require("settle" in events, f"{name}: mesh.settle(ticket) is missing.", "not-settled")
