@@ -1,0 +1,19 @@
+"""`param = ...` makes a new tensor; the caller's stays as it was.
+
+check: test_numbers
+mistake: not-in-place
+says: param is as it was
+"""
+
+import torch
+
+
+@torch.no_grad()
+def adamw_update(param, grad, exp_avg, exp_avg_sq, step, lr, betas, eps, weight_decay):
+    beta1, beta2 = betas
+    exp_avg.mul_(beta1).add_(grad, alpha=1 - beta1)
+    exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    m_hat = exp_avg / (1 - beta1**step)
+    v_hat = exp_avg_sq / (1 - beta2**step)
+    param = param * (1 - lr * weight_decay)
+    param = param - lr * m_hat / (v_hat.sqrt() + eps)

@@ -1,0 +1,17 @@
+"""Returns a dict by name.
+
+check: test_parts
+mistake: not-a-list
+"""
+
+
+def make_slices(self):
+    whole = dict(zip(self.names, self.params))
+    made = []
+    for part in self.owned_parts():
+        elements = self.master[part.offset : part.offset + part.end - part.start]
+        param = nn.Parameter(elements)
+        made.append(
+            ParamSlice(part.name, part.start, part.end, param, whole[part.name], part.offset)
+        )
+    return {s.name: s for s in made}

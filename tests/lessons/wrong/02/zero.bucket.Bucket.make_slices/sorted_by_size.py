@@ -1,0 +1,18 @@
+"""Longest first: the offsets no longer follow each other.
+
+check: test_parts
+mistake:
+says: expected (name, start, end, offset)
+"""
+
+
+def make_slices(self):
+    whole = dict(zip(self.names, self.params))
+    made = []
+    for part in self.owned_parts():
+        elements = self.master[part.offset : part.offset + part.end - part.start]
+        param = nn.Parameter(elements)
+        made.append(
+            ParamSlice(part.name, part.start, part.end, param, whole[part.name], part.offset)
+        )
+    return sorted(made, key=lambda s: s.start - s.end)

@@ -1,0 +1,12 @@
+"""Starts the all-gathers, keeps the Works, and waits for none.
+
+check: test_waits
+mistake: no-wait
+"""
+
+
+def publish(self):
+    self.works = []
+    for bucket in self.buckets:
+        bucket.refresh_shard()
+        self.works.append(comm.all_gather(bucket.flat, group=self.group, async_op=True))

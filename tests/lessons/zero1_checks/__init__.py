@@ -1,0 +1,1 @@
+"""The checks of lesson 02, a file an exercise."""
