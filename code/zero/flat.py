@@ -55,9 +55,12 @@ def flatten_params(module: nn.Module) -> torch.Tensor:
 def unflatten_into(module: nn.Module, flat: torch.Tensor) -> None:
     """Make every parameter of `module` a view into `flat` [at least numel], without a copy.
 
-    The order is that of `flatten_params`; elements of `flat` past the last parameter are padding.
-    The Parameter objects stay the same, so optimizers and tied modules keep seeing them. Raises
-    ValueError if `flat` is not one-dimensional, is too short, or has another dtype.
+    Each takes the values that stand in its part of `flat`, in its own shape. The order is that of
+    `flatten_params`, a tied parameter has one part; elements past the last parameter are padding.
+    The Parameter objects stay the same, so optimizers and tied modules keep seeing them.
+
+    Raises ValueError, before anything is changed, if `flat` is not one-dimensional, is too short
+    or has another dtype than the parameters, or if these cannot share one flat tensor.
     """
     named = list(module.named_parameters())
     check_alike(named)
@@ -133,7 +136,10 @@ class FlatLayout:
         self.padding = self.padded_numel - self.numel
 
     def slices(self, rank: int) -> list[Slice]:
-        """The non-empty parts of parameters that lie in the range of `rank`, in flat order."""
+        """What `rank` owns of each parameter: a list in flat order, nothing empty in it.
+
+        A parameter that crosses a bound of the rank's range is cut there. Padding is in no slice.
+        """
         first, last = shard_bounds(self.numel, self.world_size, rank)
         found = []
         for span in self.spans:

@@ -1,0 +1,15 @@
+"""Repeats start as offset.
+
+check: test_each_rank
+mistake: offset-is-start
+"""
+
+
+def slices(self, rank):
+    first, last = shard_bounds(self.numel, self.world_size, rank)
+    found = []
+    for span in self.spans:
+        start, end = max(span.start, first), min(span.end, last)
+        if start < end:
+            found.append(Slice(span.name, start - span.start, end - span.start, start - span.start))
+    return found

@@ -1,0 +1,15 @@
+"""Every slice begins at 0 of the shard.
+
+check: test_each_rank
+mistake: offset-0
+"""
+
+
+def slices(self, rank):
+    first, last = shard_bounds(self.numel, self.world_size, rank)
+    found = []
+    for span in self.spans:
+        start, end = max(span.start, first), min(span.end, last)
+        if start < end:
+            found.append(Slice(span.name, start - span.start, end - span.start, 0))
+    return found

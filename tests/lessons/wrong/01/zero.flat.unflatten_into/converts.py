@@ -1,0 +1,18 @@
+"""Converts flat where the dtypes differ, so it is a copy.
+
+check: test_refuses_flat
+mistake: accepts-nonsense
+"""
+
+
+def unflatten_into(module, flat):
+    named = list(module.named_parameters())
+    check_alike(named)
+    if flat.dim() != 1 or flat.numel() < sum(p.numel() for _, p in named):
+        raise ValueError("flat has the wrong shape")
+    if named:
+        flat = flat.to(named[0][1].dtype)
+    offset = 0
+    for _, p in named:
+        p.data = flat[offset : offset + p.numel()].view(p.shape)
+        offset += p.numel()

@@ -1,0 +1,18 @@
+"""Asks for exactly as many elements as the parameters have.
+
+check: test_padding_stays
+mistake: padding-refused
+"""
+
+
+def unflatten_into(module, flat):
+    named = list(module.named_parameters())
+    check_alike(named)
+    if flat.dim() != 1 or flat.numel() != sum(p.numel() for _, p in named):
+        raise ValueError("flat has the wrong shape")
+    if named and flat.dtype != named[0][1].dtype:
+        raise ValueError("flat has another dtype")
+    offset = 0
+    for _, p in named:
+        p.data = flat[offset : offset + p.numel()].view(p.shape)
+        offset += p.numel()

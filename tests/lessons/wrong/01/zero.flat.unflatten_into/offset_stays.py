@@ -1,0 +1,17 @@
+"""Never moves on: every parameter begins at 0.
+
+check: test_values
+mistake: always-from-0
+"""
+
+
+def unflatten_into(module, flat):
+    named = list(module.named_parameters())
+    check_alike(named)
+    if flat.dim() != 1 or flat.numel() < sum(p.numel() for _, p in named):
+        raise ValueError("flat has the wrong shape")
+    if named and flat.dtype != named[0][1].dtype:
+        raise ValueError("flat has another dtype")
+    offset = 0
+    for _, p in named:
+        p.data = flat[offset : offset + p.numel()].view(p.shape)
