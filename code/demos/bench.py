@@ -8,9 +8,7 @@ part twice: the ratio of the two, which ought to be 1, is the error of the metho
 
 from __future__ import annotations
 
-import gc
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import mean, median, quantiles
@@ -20,46 +18,19 @@ import torch
 import zero
 from demos import bench_report, settings
 from demos.arguments import UsageError
+from demos.heat import UNTIMED, Case, Lane, run_heat
 from demos.progress import Bar
 from demos.systems import BASE, CONTROL, System, systems
-from zero import comm
 from zero.doctor import free_memory
-from zero.meter import Meter
-from zero.traffic import Traffic
 
-WARM_UP = 2  # rounds that do not count: states are made, DDP arranges its buckets anew
 SHARE_OF_MEMORY = 0.7
 BYTES_A_PARAMETER = 24  # of one system on one rank: 16 of model states, and buffers
-
-
-@dataclass(frozen=True)
-class Case:
-    """One size of model, and the ranks and sequences a rank that it is trained with."""
-
-    build: Callable
-    ranks: int
-    batch: int
 
 
 CASES = {
     "3m": Case(zero.models.gpt_3m, ranks=4, batch=2),
     "30m": Case(zero.models.gpt_30m, ranks=2, batch=2),
 }
-
-
-@dataclass
-class Lane:
-    """One system on one rank: seconds and loss of each round, and bytes of one step.
-
-    `work` are the seconds of processor time, of all threads.
-    """
-
-    seconds: list[float]
-    work: list[float]
-    losses: list[float]
-    sent: int
-    kept: int
-    peak: int
 
 
 @dataclass
@@ -164,11 +135,11 @@ def _choose(words: list[str] | None) -> list[System]:
 def race(name: str, case: Case, others: list[System], rounds: int, text: str) -> Bench:
     """All systems against DDP, so many at a time as fit into memory."""
     both = [s for s in systems() if s.name in (BASE, CONTROL)]
-    parameters = sum(p.numel() for p in _model(case, text).parameters())
+    parameters = sum(p.numel() for p in case.model(text).parameters())
     room = _room(parameters, case.ranks) - len(both)
     heats = [others[i : i + room] for i in range(0, len(others), room)]
     rows: list[Row] = []
-    total = sum((rounds + WARM_UP + 2) * (len(heat) + 2) for heat in heats)
+    total = sum((rounds + len(UNTIMED)) * (len(heat) + 2) for heat in heats)
     with Bar(total=total) as bar:
         bar.name(name)
         for heat in heats:
@@ -218,57 +189,3 @@ def _row(system: System, ranks: list[Lane], base: list[Lane]) -> Row:
 
 def _by_round(ranks: list[Lane], name: str, together: Callable) -> list[float]:
     return [together(values) for values in zip(*(getattr(r, name) for r in ranks), strict=True)]
-
-
-# --- on the ranks --------------------------------------------------------------------------------
-
-
-def run_heat(
-    rank: int, world_size: int, case: Case, racing: list[System], rounds: int, text: str
-) -> list[Lane]:
-    """One lane for each of the racing systems. Rank 0 prints a line a step."""
-    tokens = zero.text.Tokenizer(text).encode(text)
-    batches = zero.text.Batches(tokens, case.batch, _block(case), rank, world_size)
-    trainers = [system.build(_model(case, text).to(comm.device())) for system in racing]
-    lanes = [Lane([], [], [], 0, 0, 0) for _ in racing]
-
-    def step(number: int, place: int) -> None:
-        x, y = (part.to(comm.device()) for part in batches(number))
-        comm.barrier()
-        start, work = time.perf_counter(), time.process_time()
-        loss = trainers[place].step(x, y).item()  # item() waits for a CUDA device
-        if number >= WARM_UP:
-            lanes[place].seconds.append(time.perf_counter() - start)
-            lanes[place].work.append(time.process_time() - work)
-        lanes[place].losses.append(loss)
-        if rank == 0:
-            print(number, flush=True)
-
-    for number in range(WARM_UP + rounds):
-        if number == WARM_UP:
-            gc.collect()
-            gc.freeze()  # what lives now stays; the collector need not look at it in a step
-        for turn in range(len(racing)):
-            step(number, (turn + number) % len(racing))  # nobody always follows the same one
-    for place, trainer in enumerate(trainers):
-        x, y = (part.to(comm.device()) for part in batches(WARM_UP + rounds + 1))
-        with Traffic() as traffic:
-            trainer.step(x, y)
-        with Meter(trainer.model, trainer.opt) as meter:
-            trainer.step(x, y)
-            lanes[place].kept = meter.current
-        lanes[place].peak = meter.peak
-        lanes[place].sent = traffic.bytes(floating=True)
-        if rank == 0:
-            print("bytes", flush=True)
-            print("bytes", flush=True)
-    return lanes
-
-
-def _model(case: Case, text: str) -> zero.models.GPT:
-    torch.manual_seed(0)
-    return case.build(zero.text.Tokenizer(text).vocab_size)
-
-
-def _block(case: Case) -> int:
-    return case.build(1).block_size

@@ -34,8 +34,8 @@ def show(bench: Bench) -> None:
     )
     console.print(table(bench.rows))
     console.print(
-        "time: ratio to DDP's step of the same round, median and quartiles; work: the same\n"
-        f"for processor time, which depends less on what else runs.\n{_alike(bench.rows)}\n"
+        "time: ratio to DDP's step of the same round, median and quartiles; work: that of\n"
+        f"processor time, which depends less on what else runs.\n{_alike(bench.rows)}\n"
     )
 
 
