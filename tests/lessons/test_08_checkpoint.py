@@ -1,0 +1,357 @@
+"""Grades lesson 08."""
+
+import contextlib
+import itertools
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from course.checks import compare_values, exercise, fail, on_ranks, require
+from zero import commit, disk, manifest, reshard
+
+# --- shard_entry ---------------------------------------------------------------------------------
+
+
+def piece(name, offset, length, dtype=torch.float32):
+    tensors = {"value": torch.zeros(length, dtype=dtype), "exp_avg": torch.zeros(length)}
+    numbers = {"step": ["float32", 7.0]}
+    return SimpleNamespace(
+        name=name, offset=offset, length=length, tensors=tensors, numbers=numbers
+    )
+
+
+@exercise("zero.manifest.shard_entry")
+def test_file():
+    """File, size and hash are those that were given"""
+    entry = manifest.shard_entry("rank-00001.safetensors", 1888, "90f2", [])
+    if entry is None:
+        fail("None comes back. Is a return missing?", "returns-none")
+    expected = {"file": "rank-00001.safetensors", "bytes": 1888, "sha256": "90f2", "slices": {}}
+    known = [
+        ({**expected, "slices": []}, "slices-list", "slices are found by name: a dict"),
+        ({k: expected[k] for k in ("file", "bytes", "slices")}, "no-hash", "the hash is missing"),
+        ({k: expected[k] for k in ("file", "sha256", "slices")}, "no-size", "the size is missing"),
+    ]
+    compare_values(dict(sorted(expected.items())), dict(sorted(entry.items())), "no pieces", [
+        (dict(sorted(w.items())), m, s) for w, m, s in known
+    ])  # fmt: skip
+
+
+@exercise("zero.manifest.shard_entry")
+def test_slices():
+    """Each piece: where it lies in the whole parameter, its tensors' dtypes, its numbers"""
+    pieces = [piece("a.weight", 87, 4), piece("a.bias", 0, 3, torch.bfloat16)]
+    slices = manifest.shard_entry("f", 1, "0", pieces)["slices"]
+    require(
+        sorted(slices) == ["a.bias", "a.weight"],
+        f"slices has the keys {sorted(slices)}, the pieces are a.bias and a.weight.",
+        "piece-lost",
+    )
+    for p in pieces:
+        got, what = slices[p.name], f'slices["{p.name}"]'
+        require(isinstance(got, dict), f"{what} is {got!r}, not a dict.", "wrong-type")
+        known = [
+            (None, "no-offset", "it is missing: nobody can tell where the piece belongs"),
+            (0, "offset-in-shard", "that is its place in the shard, not in the parameter"),
+        ]
+        if p.offset:
+            compare_values(p.offset, got.get("offset"), f'{what}["offset"]', known)
+        compare_values(p.offset, got.get("offset"), f'{what}["offset"]')
+        known = [(p.offset + p.length, "end-for-length", "that is the end, not the length")]
+        known += [(p.length * 4, "bytes-for-elements", "that is bytes; elements are asked for")]
+        compare_values(p.length, got.get("length"), f'{what}["length"]', known)
+        dtypes = {"value": "float32", "exp_avg": "float32"}
+        if p.name == "a.bias":
+            dtypes["value"] = "bfloat16"
+        as_torch = {k: f"torch.{v}" for k, v in dtypes.items()}
+        known = [
+            (as_torch, "torch-prefix", 'a dtype is named "float32", without "torch."'),
+            ({k: t.dtype for k, t in p.tensors.items()}, "not-json", "JSON knows no dtypes"),
+            (list(dtypes), "no-dtypes", "the dtypes are missing"),
+        ]
+        compare_values(dtypes, got.get("tensors"), f'{what}["tensors"]', known)
+        known = [(None, "no-numbers", "they are missing: the step counter would be lost")]
+        compare_values(p.numbers, got.get("numbers"), f'{what}["numbers"]', known)
+
+
+# --- the disk, watched ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The names of all steps that a save makes on the disk, in order."""
+    seen = []
+    monkeypatch.setattr(disk, "hook", seen.append)
+    return seen
+
+
+# --- commit --------------------------------------------------------------------------------------
+
+
+@exercise("zero.commit.commit")
+def test_appears(tmp_path, steps):
+    """The folder has its final name, with everything in it"""
+    (tmp_path / ".step-1").mkdir()
+    (tmp_path / ".step-1" / "manifest.json").write_text("{}")
+    commit.commit(tmp_path / ".step-1", tmp_path / "step-1")
+    there = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*"))
+    known = [
+        ([".step-1", ".step-1/manifest.json"], "not-renamed", "it was not renamed"),
+        (
+            [".step-1", ".step-1/manifest.json", "step-1", "step-1/manifest.json"],
+            "copied",
+            "it was copied; a copy can die half-way",
+        ),
+    ]
+    compare_values(["step-1", "step-1/manifest.json"], there, "what is there", known)
+    if any(s.startswith("create") for s in steps) or not any(s.startswith("rename") for s in steps):
+        fail("It must appear by one rename (disk.rename).", "copied")
+
+
+@exercise("zero.commit.commit")
+def test_order_of_steps(tmp_path, steps):
+    """The names inside are on the disk before the rename, the new name after it"""
+    (tmp_path / ".step-1").mkdir()
+    commit.commit(tmp_path / ".step-1", tmp_path / "step-1")
+    above = f"sync {tmp_path.name}"
+    expected = ["sync .step-1", "rename step-1", above]
+    known = [
+        (["rename step-1"], "nothing-synced", "nothing was synced"),
+        (["rename step-1", above], "not-before", "the names in the folder may be lost"),
+        (["sync .step-1", "rename step-1"], "not-after", "the new name itself may be lost"),
+        (["rename step-1", "sync step-1"], "not-before", "synced too late"),
+        (["rename step-1", "sync step-1", above], "not-before", "synced after the rename"),
+        (["sync .step-1", "rename step-1", "sync step-1"], "not-after",
+         "the new name stands in the folder above, and may be lost"),
+        (["sync .step-1", above, "rename step-1"], "not-after", "synced before there was a name"),
+    ]  # fmt: skip
+    compare_values(expected, steps, "the steps", known)
+
+
+@exercise("zero.commit.commit")
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_killed(tmp_path, monkeypatch, number):
+    """Dead at any step: a complete checkpoint, or none"""
+    (tmp_path / ".step-1").mkdir()
+    for name in ("rank-00000.safetensors", "manifest.json"):
+        (tmp_path / ".step-1" / name).write_text("x")
+    left = [number]
+
+    def die(step):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt(step)
+
+    monkeypatch.setattr(disk, "hook", die)
+    with pytest.raises(KeyboardInterrupt):
+        commit.commit(tmp_path / ".step-1", tmp_path / "step-1")
+    if (tmp_path / "step-1").exists():
+        files = sorted(p.name for p in (tmp_path / "step-1").iterdir())
+        compare_values(["manifest.json", "rank-00000.safetensors"], files, "the checkpoint's files")
+
+
+# --- point_to ------------------------------------------------------------------------------------
+
+
+@exercise("zero.commit.point_to")
+def test_line(tmp_path):
+    """latest holds the name, and a line end"""
+    commit.point_to(tmp_path, "step-00000100")
+    path = tmp_path / "latest"
+    require(path.is_file(), f"There is no file {path.name}.", "no-file")
+    known = [
+        ("step-00000100", "no-line-end", "the line has no end: one byte may be missing, or not"),
+        (f"{tmp_path}/step-00000100\n", "whole-path", "a path; the folder may be moved"),
+    ]
+    compare_values("step-00000100\n", path.read_text(), "latest", known)
+
+
+@exercise("zero.commit.point_to")
+def test_replaced_at_once(tmp_path, steps):
+    """A second call replaces the line; latest is never opened for writing"""
+    commit.point_to(tmp_path, "step-00000100")
+    steps.clear()
+    commit.point_to(tmp_path, "step-00000200")
+    require((tmp_path / "latest").read_text() == "step-00000200\n", "The old line stays.", "stays")
+    if "rename latest" not in steps:
+        fail("latest itself is written: a reader may see a part of the line.", "in-place")
+    require(steps[-1] == f"sync {tmp_path.name}", f"The steps: {steps}.", "not-synced")
+    synced = [s for s in steps if s.startswith("sync .")]
+    require(bool(synced), f"The line is not on the disk before the rename: {steps}", "not-synced")
+
+
+@exercise("zero.commit.point_to")
+def test_left_over(tmp_path):
+    """A file that a dead save has left behind does not matter"""
+    (tmp_path / ".latest").write_text("step-000")
+    try:
+        commit.point_to(tmp_path, "step-00000100")
+    except FileExistsError:
+        fail("FileExistsError: .latest was left by a save that died.", "left-over")
+    require((tmp_path / "latest").read_text() == "step-00000100\n", "Not written.", "left-over")
+
+
+@exercise("zero.commit.point_to")
+def test_killed_pointer(tmp_path, monkeypatch):
+    """Dead at any step: the old line or the new one"""
+    for number in range(1, 7):
+        commit.point_to(tmp_path, "step-00000100")
+        left = [number]
+
+        def die(step, left=left):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt(step)
+
+        monkeypatch.setattr(disk, "hook", die)
+        with contextlib.suppress(KeyboardInterrupt):
+            commit.point_to(tmp_path, "step-00000200")
+        monkeypatch.setattr(disk, "hook", None)
+        path = tmp_path / "latest"
+        line = path.read_text() if path.exists() else "nothing: the file is gone"
+        if line not in ("step-00000100\n", "step-00000200\n"):
+            fail(f"dead at step {number}: latest holds {line!r}", "half-written")
+
+
+# --- copies --------------------------------------------------------------------------------------
+
+
+def plan(offset, length, saved):
+    """The plan as a list of tuples (source, start, target, length)."""
+    found = reshard.copies(offset, length, saved)
+    if found is None:
+        fail("None comes back. Is a return missing?", "returns-none")
+    return [(c.source, c.start, c.target, c.length) for c in found]
+
+
+@exercise("zero.reshard.copies")
+def test_same_ranks():
+    """The same cut: one copy"""
+    known = [
+        ([(0, 0, 0, 4), (1, 0, 4, 4)], "takes-all", "everything is copied, also what others own"),
+        ([(1, 4, 0, 4)], "start-not-relative", "start counts from the beginning of the slice"),
+        ([(1, 0, 4, 4)], "target-not-relative", "target counts from the beginning of the wanted"),
+        ([(1, 4, 4, 4)], "start-not-relative", "start counts from the beginning of the slice"),
+        ([(0, 0, -4, 0), (1, 0, 0, 4)], "empty-copy", "a copy of no elements"),
+        ([(0, 4, 0, 0), (1, 0, 0, 4)], "empty-copy", "a copy of no elements"),
+    ]
+    compare_values(
+        [(1, 0, 0, 4)], plan(4, 4, [(0, 4), (4, 4)]), "copies(4, 4, [(0, 4), (4, 4)])", known
+    )
+
+
+@exercise("zero.reshard.copies")
+def test_fewer_and_more():
+    """From 3 ranks to 2, and from 2 to 3"""
+    saved = [(0, 5), (5, 5), (10, 2)]
+    known = [
+        ([(1, 1, 0, 6), (2, 0, 4, 2)], "too-long", "the copy reads past the end of its slice"),
+        ([(1, 1, 0, 4)], "one-slice", "the second slice is missing"),
+        ([(1, 1, 0, 4), (2, 0, 0, 2)], "target-not-relative", "the second overwrites the first"),
+    ]
+    compare_values([(1, 1, 0, 4), (2, 0, 4, 2)], plan(6, 6, saved), f"copies(6, 6, {saved})", known)
+    saved = [(0, 6), (6, 6)]
+    compare_values([(0, 4, 0, 2), (1, 0, 2, 2)], plan(4, 4, saved), f"copies(4, 4, {saved})")
+    compare_values([(0, 2, 0, 3)], plan(2, 3, saved), f"copies(2, 3, {saved})")
+
+
+@exercise("zero.reshard.copies")
+def test_any_order():
+    """Saved slices in any order, empty wishes, parameters of one element"""
+    saved = [(10, 2), (0, 5), (5, 5)]
+    got = sorted(plan(4, 8, saved))
+    compare_values([(0, 0, 6, 2), (1, 4, 0, 1), (2, 0, 1, 5)], got, f"copies(4, 8, {saved})")
+    compare_values([], plan(3, 0, saved), "copies(3, 0, ...): nothing is wanted")
+    compare_values([(0, 0, 0, 1)], plan(0, 1, [(0, 1)]), "one element")
+
+
+def cut(draw: random.Random, numel: int) -> list[tuple[int, int]]:
+    """[0, numel) in up to five slices, as (offset, length)."""
+    inner = (draw.randint(0, numel) for _ in range(draw.randint(0, 4)))
+    places = sorted({0, numel, *inner})
+    return [(a, b - a) for a, b in itertools.pairwise(places)]
+
+
+@exercise("zero.reshard.copies")
+def test_random_cuts():
+    """Any cut to any other: every element arrives once, at its place"""
+    draw = random.Random(0)
+    for _ in range(200):
+        numel = draw.randint(1, 30)
+        saved, wanted = cut(draw, numel), cut(draw, numel)
+        draw.shuffle(saved)
+        for a, length in wanted:
+            b = a + length
+            out = [None] * (b - a)
+            for source, start, target, length in plan(a, b - a, saved):
+                begin, count = saved[source]
+                inside = start >= 0 and start + length <= count and 0 <= target <= b - a - length
+                require(inside, f"copies({a}, {b - a}, {saved}) leaves its slice.", "out-of-bounds")
+                for i in range(length):
+                    out[target + i] = begin + start + i
+            if out != list(range(a, b)):
+                fail(f"copies({a}, {b - a}, {saved}) brings elements {out}.", "wrong-elements")
+
+
+# --- all together, on ranks ----------------------------------------------------------------------
+
+
+def save_and_load(rank, world_size, root, saving):
+    """Save after two steps, or load and return weights and moments by name and place."""
+    import zero
+    from course import training
+
+    model = training.small_model(rank)
+    opt = zero.shard(model, 3 if world_size == 3 else 1, lr=1e-2)
+    if saving:
+        for step in range(2):
+            x, y = training.batch(step, rank)
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            opt.step()
+            opt.zero_grad()
+        zero.checkpoint.save(root, model, opt, step=2)
+    else:
+        zero.checkpoint.load(root, model, opt)
+    states = {}
+    for s in opt.slices:
+        kept = {"value": s.param.detach(), "exp_avg": opt.inner.state[s.param]["exp_avg"]}
+        for kind, tensor in kept.items():
+            for i, number in enumerate(tensor.tolist()):
+                states[s.name, kind, s.start + i] = number
+    return states
+
+
+def resumes(tmp_path: Path) -> None:
+    """Saved by 3 ranks at stage 3, loaded by 2 at stage 1: the same numbers."""
+    root = str(tmp_path / "run")
+    before, after = {}, {}
+    for states in on_ranks(save_and_load, 3, root, True):
+        before.update(states)
+    names = [p.name for p in Path(root).iterdir() if p.name.startswith("step-")]
+    compare_values(["step-00000002"], names, "the checkpoints in the folder")
+    for states in on_ranks(save_and_load, 2, root, False):
+        after.update(states)
+    require(before.keys() == after.keys(), "Elements are missing after loading.", "wrong-elements")
+    wrong = [key for key in before if before[key] != after[key]]
+    require(not wrong, f"{len(wrong)} numbers differ, the first is {wrong[:1]}", "wrong-elements")
+
+
+@exercise("zero.manifest.shard_entry")
+def test_entry_resumes(tmp_path):
+    """A checkpoint of 3 ranks, loaded on 2: weights and moments are the same"""
+    resumes(tmp_path)
+
+
+@exercise("zero.commit.commit")
+def test_commit_resumes(tmp_path):
+    """A checkpoint of 3 ranks, loaded on 2: weights and moments are the same"""
+    resumes(tmp_path)
+
+
+@exercise("zero.reshard.copies")
+def test_copies_resume(tmp_path):
+    """A checkpoint of 3 ranks, loaded on 2: weights and moments are the same"""
+    resumes(tmp_path)

@@ -1,0 +1,12 @@
+"""Does not wait for the line: after a crash latest may be empty.
+
+check: test_replaced_at_once
+mistake: not-synced
+"""
+
+
+def point_to(root, name):
+    temporary = root / f".{LATEST}"
+    temporary.write_text(f"{name}\n")
+    disk.rename(temporary, root / LATEST)
+    disk.sync(root)

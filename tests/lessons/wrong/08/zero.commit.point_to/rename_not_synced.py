@@ -1,0 +1,12 @@
+"""Does not wait for the new name.
+
+check: test_replaced_at_once
+mistake: not-synced
+"""
+
+
+def point_to(root, name):
+    temporary = root / f".{LATEST}"
+    temporary.unlink(missing_ok=True)
+    disk.write(temporary, f"{name}\n".encode())
+    disk.rename(temporary, root / LATEST)

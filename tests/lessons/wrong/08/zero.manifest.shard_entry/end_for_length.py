@@ -1,0 +1,18 @@
+"""Gives the end instead of the length.
+
+check: test_slices
+mistake: end-for-length
+"""
+
+
+def shard_entry(file, size, sha256, pieces):
+    slices = {
+        piece.name: {
+            "offset": piece.offset,
+            "length": piece.offset + piece.length,
+            "tensors": {kind: dtype_name(t.dtype) for kind, t in piece.tensors.items()},
+            "numbers": piece.numbers,
+        }
+        for piece in pieces
+    }
+    return {"file": file, "bytes": size, "sha256": sha256, "slices": slices}

@@ -1,0 +1,18 @@
+"""A list of slices, without names.
+
+check: test_file
+mistake: slices-list
+"""
+
+
+def shard_entry(file, size, sha256, pieces):
+    slices = {
+        piece.name: {
+            "offset": piece.offset,
+            "length": piece.length,
+            "tensors": {kind: dtype_name(t.dtype) for kind, t in piece.tensors.items()},
+            "numbers": piece.numbers,
+        }
+        for piece in pieces
+    }
+    return {"file": file, "bytes": size, "sha256": sha256, "slices": list(slices.values())}
