@@ -99,7 +99,8 @@ class Recompute(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         versions = [t._version for t in tensors]
         ctx.save_for_backward(*call.keep(tensors))
-        outputs, call.rebuild_outputs = take_apart(call.first_run(tensors))
+        outputs, call.rebuild_outputs = take_apart(call.run(tensors))
+        call.conditions.forget_unused_random()
         if [t._version for t in tensors] != versions:
             raise RuntimeError(f"{call.name} changes an argument in place: it cannot run again")
         if not outputs:
@@ -168,13 +169,6 @@ class Call:
         """The block's result for these tensor arguments."""
         args, kwargs = self.rebuild(tensors)
         return self.block(*args, **kwargs)
-
-    def first_run(self, tensors: Sequence[Tensor]) -> object:
-        """`run`, noting whether random numbers are drawn."""
-        with self.conditions.autocast(cache=False):
-            result = self.run(tensors)
-        self.conditions.forget_unused_random()
-        return result
 
     def keep(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Fill `kept` and the store; return the tensors that autograd is to hold."""

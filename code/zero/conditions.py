@@ -30,43 +30,22 @@ class Conditions:
         self.random: list[Tensor] | None = self._random_now()
 
     @contextlib.contextmanager
-    def autocast(self, cache: bool) -> Iterator[None]:
-        """The same autocast as at the start, whatever it is now.
-
-        `cache`: may weights that were cast once be used again? Not while no graph is recorded, for
-        such a weight, found again later, would have no gradient.
-        """
-        with contextlib.ExitStack() as stack:
-            for kind, dtype, enabled in self.autocasts:
-                stack.enter_context(torch.autocast(kind, dtype, enabled, cache_enabled=cache))
-            yield
-
-    @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
         """Autocast and random state as at the start; afterwards the random state of now."""
-        with self.autocast(cache=True):
-            torch.clear_autocast_cache()  # what is in it belongs to another graph
-            try:
-                with self._random_restored():
-                    yield
-            finally:
-                torch.clear_autocast_cache()
+        with contextlib.ExitStack() as stack:
+            for kind, dtype, enabled in self.autocasts:
+                stack.enter_context(torch.autocast(kind, dtype, enabled))
+            if self.random is not None:
+                stack.enter_context(torch.random.fork_rng(self.devices))
+                torch.set_rng_state(self.random[0])
+                for device, state in zip(self.devices, self.random[1:]):
+                    torch.cuda.set_rng_state(state, device)
+            yield
 
     def forget_unused_random(self) -> None:
         """If no random number was drawn since the start, keep no state: 5 kB for each block."""
         if all(map(torch.equal, self.random, self._random_now())):
             self.random = None
-
-    @contextlib.contextmanager
-    def _random_restored(self) -> Iterator[None]:
-        if self.random is None:
-            yield
-            return
-        with torch.random.fork_rng(self.devices):
-            torch.set_rng_state(self.random[0])
-            for device, state in zip(self.devices, self.random[1:]):
-                torch.cuda.set_rng_state(state, device)
-            yield
 
     def _random_now(self) -> list[Tensor]:
         return [torch.get_rng_state()] + [torch.cuda.get_rng_state(d) for d in self.devices]
