@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from . import restore, saving, states
+from . import comm, restore, saving, states
 from .agree import called_by_all, together
 from .disk import BrokenCheckpoint, CheckpointError
 from .export import export
@@ -75,7 +75,8 @@ def save(
 ) -> Path | None:
     """Write a checkpoint of `step` into the folder `root`; the path of the checkpoint. Collective.
 
-    All ranks must see the same file system, and only one training run may save to one `root`.
+    All ranks must see the same file system, and only one training run may save to one `root`. With
+    tensor parallelism all ranks of the grid save together, into one checkpoint.
     `extra`: anything that JSON can hold, such as the position in the data; rank 0's is kept.
     `scheduler`: a learning rate scheduler, whose state must be JSON too. Of the checkpoints in
     `root` the last `keep_last` are kept; older ones are removed once the new one is complete.
@@ -89,14 +90,15 @@ def save(
     stay as they were: a full disk, an `extra` that is not JSON, gradients between a backward pass
     and `step`, which would be lost, ranks that disagree or did not call it.
     """
-    root, group = Path(root).absolute(), opt.group
+    root, group = Path(root).absolute(), _all_ranks(opt)
     called_by_all(saving.WHAT, {"root": str(root), "step": repr(step)}, group)
     wait()
     prepared: list = []
 
     def prepare() -> None:
         _check_arguments(model, opt, step, keep_last)
-        prepared.extend((_head(opt, step, extra, scheduler), states.pieces(opt), _others(opt)))
+        head = _head(opt, step, extra, scheduler)
+        prepared.extend((head, states.pieces(opt), _others(opt), _of_my_part(opt, head)))
         for piece in prepared[1]:
             check_json(f"the optimizer's state of {piece.name}", piece.numbers)
 
@@ -120,8 +122,9 @@ def load(
     """Continue from a checkpoint: the latest in `root`, that of `step`, or the folder itself.
 
     Collective. Every byte is verified before a weight changes. Each rank then reads what it needs,
-    for any number of ranks, stage and precision. If the newest checkpoint is broken, the newest
-    complete one is loaded, with a warning that names both. Gradients are forgotten.
+    for any number of ranks (but of tensor-parallel ones), stage and precision. If the newest
+    checkpoint is broken, the newest complete one is loaded, with a warning that names both.
+    Gradients are forgotten.
 
     On as many ranks as saved it everything continues bitwise, random numbers included; on another
     number each rank starts from a fresh seed (`states.fresh_seed`), with a warning.
@@ -130,11 +133,11 @@ def load(
     checkpoint, or it does not fit: other names, shapes, optimizer or groups. `allow_fresh` permits
     a `root` without any checkpoint: then nothing is done and the step is 0.
     """
-    root, group = Path(root).absolute(), opt.group
+    root, group = Path(root).absolute(), _all_ranks(opt)
     called_by_all(LOAD, {"root": str(root), "step": repr(step)}, group)
     wait()
     each = functools.partial(together, group=group)
-    found = find(root, step, each, LOAD, opt.rank, opt.world_size)
+    found = find(root, step, each, LOAD, comm.rank(group), comm.world_size(group))
     if found is None:
         if allow_fresh:
             return Restored(0)
@@ -182,6 +185,11 @@ def verify(folder: str | Path) -> dict:
     return {**found.manifest, "folder": str(found.folder)}
 
 
+def _all_ranks(opt: ZeroOptimizer) -> comm.Group:
+    """The ranks that save and load together: with tensor parallelism all, else those of ZeRO."""
+    return opt.group if opt.tp_group is None else None
+
+
 # --- parts of save -------------------------------------------------------------------------------
 
 
@@ -212,7 +220,7 @@ def _head(opt: ZeroOptimizer, step: int, extra: object, scheduler: object) -> di
         "step": step,
         "stage": opt.stage,
         "precision": opt.precision.name,
-        "world_size": opt.world_size,
+        "world_size": comm.world_size(_all_ranks(opt)),
         **restore.settings(opt),
         "scheduler": schedule,
         "extra": extra,
@@ -227,9 +235,17 @@ def _head(opt: ZeroOptimizer, step: int, extra: object, scheduler: object) -> di
 def _others(opt: ZeroOptimizer) -> dict[str, torch.Tensor]:
     """What this rank writes besides its slices."""
     mine = states.random_states()
-    if opt.rank == 0:
+    if comm.rank(_all_ranks(opt)) == 0:
         mine |= {f"buffer/{name}": t for name, t in states.buffers(opt.model).items()}
     return mine
+
+
+def _of_my_part(opt: ZeroOptimizer, head: dict) -> dict:
+    """What one rank of every part of a tensor-parallel model but the first adds to the manifest."""
+    if opt.rank > 0 or states.part_of(opt)[0] == 0:
+        return {}
+    params = [group["params"] for group in head["optimizer"]["groups"]]
+    return {"parameters": head["parameters"], "params": params}
 
 
 # --- parts of load -------------------------------------------------------------------------------
@@ -254,15 +270,16 @@ def _restore(found: Found, opt: ZeroOptimizer, scheduler: object) -> None:
 
 def _continue_random(found: Found, opt: ZeroOptimizer) -> None:
     """Random numbers go on on as many ranks, and start afresh on another number."""
-    saved = found.manifest["world_size"]
-    if saved == opt.world_size:
-        read = functools.partial(restore.random_states, found.manifest, found.folder, opt.rank)
-        together(LOAD, lambda: states.restore_random(read()), opt.group)
+    group, saved = _all_ranks(opt), found.manifest["world_size"]
+    if saved == comm.world_size(group):
+        rank = comm.rank(group)
+        read = functools.partial(restore.random_states, found.manifest, found.folder, rank)
+        together(LOAD, lambda: states.restore_random(read()), group)
         return
     torch.manual_seed(states.fresh_seed(found.manifest["step"], opt.world_size, opt.rank))
-    if opt.rank == 0:
+    if comm.rank(group) == 0:
         warnings.warn(
-            f"saved by {saved} ranks, loaded on {opt.world_size}: random numbers (dropout) go on "
-            f"from fresh seeds, so the run is not repeated bit for bit",
+            f"saved by {saved} ranks, loaded on {comm.world_size(group)}: random numbers (dropout) "
+            f"go on from fresh seeds, so the run is not repeated bit for bit",
             stacklevel=3,
         )

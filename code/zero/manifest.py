@@ -57,8 +57,17 @@ def shard_entry(file: str, size: int, sha256: str, pieces: list[Piece]) -> dict:
 
 
 def assemble(head: dict, entries: list[dict]) -> dict:
-    """The manifest from what all ranks know (`head`) and the entry of each rank's shard."""
-    parameters = {name: {**entry, "slices": []} for name, entry in head["parameters"].items()}
+    """The manifest from what all ranks know (`head`) and the entry of each rank's shard.
+
+    With tensor parallelism rank 0 knows only its part of the model; the entry of one rank of each
+    other part then brings the "parameters" of that part and, by group, their names ("params").
+    """
+    table, groups = dict(head["parameters"]), head["optimizer"]["groups"]
+    for entry in entries:
+        table |= entry.get("parameters", {})
+        for group, names in zip(groups, entry.get("params", [])):
+            group["params"] += names
+    parameters = {name: {**entry, "slices": []} for name, entry in table.items()}
     for entry in entries:
         for name, part in entry["slices"].items():
             parameters[name]["slices"].append({"file": entry["file"], **part})

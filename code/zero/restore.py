@@ -15,7 +15,7 @@ from .disk import CheckpointError
 from .manifest import check_json, file_of
 from .optimizer import ZeroOptimizer
 from .reshard import copies
-from .states import Held, buffers, held, number, parameter_table
+from .states import Held, buffers, held, keys, number, parameter_table, part_of
 
 # Hyperparameters that say how a step is computed on this machine, not what is computed.
 MACHINERY = {"foreach", "fused", "capturable", "differentiable"}
@@ -26,12 +26,12 @@ Reads = dict[str, list[tuple[str, int, torch.Tensor]]]
 
 def settings(opt: ZeroOptimizer) -> dict:
     """The optimizer's class, groups, counters and loss scale, as the manifest has them."""
-    groups = []
+    groups, names = [], keys(opt)
     for i, group in enumerate(opt.param_groups):
         hyper = {k: v for k, v in group.items() if k != "params" and k not in MACHINERY}
         hyper = {k: v.item() if torch.is_tensor(v) else v for k, v in hyper.items()}
         check_json(f"param_groups[{i}]", hyper)
-        groups.append({"params": [opt.names[p] for p in group["params"]], **hyper})
+        groups.append({"params": [names[p] for p in group["params"]], **hyper})
     scale = opt.loss_scale
     return {
         "optimizer": {"class": _class_name(opt), "groups": groups},
@@ -48,11 +48,19 @@ def check_fits(manifest: dict, opt: ZeroOptimizer) -> None:
     Stage, precision, world size and the order of the parameters may differ; names, shapes, what is
     frozen, the optimizer and the division into groups may not.
     """
-    mine, saved = parameter_table(opt), manifest["parameters"]
+    part, parts = part_of(opt)
+    (saved_parts,) = {entry.get("part", [0, 1])[1] for entry in manifest["parameters"].values()}
+    _same("the number of tensor-parallel ranks", parts, saved_parts)
+    mine, names = parameter_table(opt), keys(opt)
+    saved = {
+        name: entry
+        for name, entry in manifest["parameters"].items()
+        if entry.get("part", [0, 1])[0] == part
+    }
     _same_names("parameter", mine.keys(), saved.keys())
     for name, entry in mine.items():
-        for key in ("shape", "trainable", "tied", *(("dtype",) if entry["trainable"] else ())):
-            _same(f"{key} of {name}", entry[key], saved[name][key])
+        for key in entry.keys() - (set() if entry["trainable"] else {"dtype"}):
+            _same(f"{key} of {name}", entry[key], saved[name].get(key))
     own, stored = buffers(opt.model), manifest["buffers"]
     _same_names("buffer", own.keys(), stored.keys())
     for name, tensor in own.items():
@@ -61,8 +69,8 @@ def check_fits(manifest: dict, opt: ZeroOptimizer) -> None:
     groups = manifest["optimizer"]["groups"]
     _same("the number of parameter groups", len(opt.param_groups), len(groups))
     for i, (group, other) in enumerate(zip(opt.param_groups, groups)):
-        names = {opt.names[p] for p in group["params"]}
-        _same_names(f"parameter of group {i}", names, other["params"])
+        own = {names[p] for p in group["params"]}
+        _same_names(f"parameter of group {i}", own, saved.keys() & other["params"])
         for key in opt.inner.defaults.keys() - MACHINERY:
             _same_kind(f"{key} of group {i}", group[key], other.get(key, "missing"))
 
@@ -89,7 +97,7 @@ def fill(manifest: dict, folder: Path, opt: ZeroOptimizer) -> None:
     with torch.no_grad():
         for name, t in own.items():
             t.copy_(values[name].view(t.shape))
-        whole = {name: p for p, name in opt.names.items()}
+        whole = {name: p for p, name in keys(opt).items()}
         for h in mine:
             if h.shared and h.slice is None:  # its value may be a copy, if strides are unusual
                 whole[h.name].data.copy_(h.value.view(whole[h.name].shape))

@@ -32,7 +32,8 @@ class Saving:
     """A save that has begun: every rank has agreed to it.
 
     root, step: where, and of which step. `head`: what the manifest says besides the shards.
-    `pieces` and `others` are what this rank writes. `group`: the ranks that save together.
+    `pieces` and `others` are what this rank writes; `more` is what its entry says besides (see
+    `manifest.assemble`). `group`: the ranks that save together.
     """
 
     def __init__(
@@ -41,11 +42,12 @@ class Saving:
         head: dict,
         pieces: list[Piece],
         others: dict[str, torch.Tensor],
+        more: dict,
         keep_last: int,
         group: comm.Group,
     ):
         self.root, self.head, self.pieces, self.others = root, head, pieces, others
-        self.keep_last, self.group = keep_last, group
+        self.more, self.keep_last, self.group = more, keep_last, group
         self.rank, self.world_size = comm.rank(group), comm.world_size(group)
         self.folder = root / commit.temporary_name(head["step"])
         self.path: Path | None = None  # of the checkpoint, on rank 0, once it is committed
@@ -97,7 +99,7 @@ class Saving:
         tensors = {f"{kind}/{p.name}": t for p in self.pieces for kind, t in p.tensors.items()}
         size, sha256 = shards.write_shard(self.folder / file, tensors | self.others)
         entry = manifest.shard_entry(file, size, sha256, self.pieces)
-        disk.leave_note(self._entry_path(self.rank), json.dumps(entry).encode())
+        disk.leave_note(self._entry_path(self.rank), json.dumps(entry | self.more).encode())
 
     def _publish(self) -> None:
         entries = []

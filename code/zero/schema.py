@@ -43,6 +43,9 @@ def check(manifest: dict, folder: Path) -> None:
     names: set[str] = set()
     for name, entry in _field(manifest, "parameters", dict, where).items():
         _parameter(name, entry, manifest["files"], names, f"{where}: parameters[{name!r}]")
+    parts = {tuple(entry.get("part", (0, 1))) for entry in manifest["parameters"].values()}
+    if parts != {(i, len(parts)) for i in range(len(parts))} or not parts:
+        raise BrokenCheckpoint(f"{where}: the parameters are of parts {sorted(parts)!r:.100}")
     for name, entry in _field(manifest, "buffers", dict, where).items():
         place = f"{where}: buffers[{name!r}]"
         _shape(_as(dict, entry, place), place)
@@ -121,6 +124,8 @@ def _parameter(name: str, entry: object, files: dict, names: set[str], where: st
     trainable = _field(entry, "trainable", bool, where)
     for key in (name, *_texts(entry, "tied", where)):
         _new(key, names, where)
+    if "part" in entry:
+        _part(entry, f"{where}: part")
     end, used = 0, set()
     slices = _field(entry, "slices", list, where)
     for i, part in enumerate(slices):
@@ -138,6 +143,19 @@ def _parameter(name: str, entry: object, files: dict, names: set[str], where: st
                 raise BrokenCheckpoint(f"{place}: {key} differ from those of the first slice")
     if end != numel:
         raise BrokenCheckpoint(f"{where}: its slices hold {end} elements, its shape has {numel}")
+
+
+def _part(entry: dict, where: str) -> None:
+    """Which part of a tensor-parallel model, of how many; along which dimension it was cut."""
+    if [type(n) for n in _as(list, entry["part"], where)] != [int, int]:
+        raise BrokenCheckpoint(f"{where} is {entry['part']!r:.60}")
+    _has(entry, "cut", where)
+    if entry["cut"] is None:
+        return
+    cut = _as(list, entry["cut"], f"{where}: cut")
+    sound = [type(n) for n in cut] == [int] * 3 and 0 <= cut[0] < len(entry["shape"])
+    if not sound or not (0 <= cut[1] < 1 << 63 and 0 < cut[2] < 1 << 31):
+        raise BrokenCheckpoint(f"{where}: cut is {cut!r:.60}")
 
 
 def _slice(part: dict, files: dict, dtype: str, trainable: bool, where: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from . import comm
 from .disk import CheckpointError
 from .flat import FlatLayout
 from .optimizer import ZeroOptimizer
@@ -56,14 +57,18 @@ class Piece:
 def held(opt: ZeroOptimizer) -> list[Held]:
     """What this rank holds of all parameters, frozen ones too. Parameters of no elements are left
     out: there is nothing of them to hold."""
-    found = [Held(s.name, s.start, s.param.data, not opt.sharded, s.param) for s in opt.slices]
+    names = keys(opt)
+    found = [
+        Held(names[s.whole], s.start, s.param.data, not opt.sharded, s.param) for s in opt.slices
+    ]
     if opt.shards_frozen:
         for bucket in opt.frozen_buckets:
+            of_name = dict(zip(bucket.names, bucket.params, strict=True))
             for s in bucket.layout.slices(opt.rank):
                 part = bucket.shard[s.offset : s.offset + s.end - s.start]
-                found.append(Held(s.name, s.start, part, False))
+                found.append(Held(names[of_name[s.name]], s.start, part, False))
         return found
-    frozen = [(name, p) for p, name in opt.names.items() if not p.requires_grad and p.numel()]
+    frozen = [(name, p) for p, name in names.items() if not p.requires_grad and p.numel()]
     return found + [Held(name, 0, p.data.reshape(-1), True) for name, p in frozen]
 
 
@@ -106,21 +111,42 @@ def number(saved: object, device: torch.device) -> object:
 # --- names ---------------------------------------------------------------------------------------
 
 
+def part_of(opt: ZeroOptimizer) -> tuple[int, int]:
+    """Which part of the model this rank has, of how many: (0, 1) without tensor parallelism."""
+    return (
+        (0, 1) if opt.tp_group is None else (comm.rank(opt.tp_group), comm.world_size(opt.tp_group))
+    )
+
+
+def keys(opt: ZeroOptimizer) -> dict[nn.Parameter, str]:
+    """The name of each parameter in a checkpoint: its own, and behind a "#" the part of the model
+    that it belongs to, if tensor parallelism has cut the model."""
+    part, parts = part_of(opt)
+    return {p: name if parts == 1 else f"{name}#{part}" for p, name in opt.names.items()}
+
+
 def parameter_table(opt: ZeroOptimizer) -> dict[str, dict]:
-    """Every parameter by name: shape, dtype of its saved values, trainable, and its other names."""
+    """Every parameter of this rank's part by name: shape, dtype of its saved values, trainable, and
+    its other names; with tensor parallelism also which part it is, and how it was cut."""
     masters = {p: b.master.dtype for b in opt.buckets for p in b.params}
-    keys: dict[nn.Parameter, list[str]] = {}
+    others: dict[nn.Parameter, list[str]] = {}
     for key, tensor in state_keys(opt.model):
-        keys.setdefault(tensor, []).append(key)
-    return {
-        name: {
+        others.setdefault(tensor, []).append(key)
+    part, parts = part_of(opt)
+    table = {}
+    for p, name in keys(opt).items():
+        suffix = name.removeprefix(opt.names[p])
+        table[name] = {
             "shape": list(p.shape),
             "dtype": dtype_name(masters.get(p, p.dtype)),
             "trainable": p in masters,
-            "tied": [key for key in keys.get(p, []) if key != name],
+            "tied": [key + suffix for key in others.get(p, []) if key + suffix != name],
         }
-        for p, name in opt.names.items()
-    }
+        if parts > 1:
+            cut = getattr(p, "tp_cut", None)
+            table[name]["part"] = [part, parts]
+            table[name]["cut"] = cut and [cut.dim % p.dim(), cut.length, cut.blocks]
+    return table
 
 
 def buffers(model: nn.Module | None) -> dict[str, torch.Tensor]:
