@@ -18,6 +18,7 @@ and `extra`. Not kept: gradients.
 from __future__ import annotations
 
 import functools
+import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from . import comm, restore, saving, states
+from . import comm, restore, saving, schedule, states
 from .agree import called_by_all, together
 from .disk import BrokenCheckpoint, CheckpointError
 from .export import export
@@ -97,7 +98,8 @@ def save(
 
     def prepare() -> None:
         _check_arguments(model, opt, step, keep_last)
-        head = _head(opt, step, extra, scheduler)
+        # Through JSON and back: a copy, which training on during a background save cannot change.
+        head = json.loads(json.dumps(_head(opt, step, extra, scheduler)))
         prepared.extend((head, states.pieces(opt), _others(opt), _of_my_part(opt, head)))
         for piece in prepared[1]:
             check_json(f"the optimizer's state of {piece.name}", piece.numbers)
@@ -214,15 +216,13 @@ def _check_model(model, opt: ZeroOptimizer) -> None:
 def _head(opt: ZeroOptimizer, step: int, extra: object, scheduler: object) -> dict:
     """What all ranks know: the manifest without its slices and files."""
     check_json("extra", extra)
-    schedule = None if scheduler is None else scheduler.state_dict()
-    check_json("the scheduler's state", schedule)
     return {
         "step": step,
         "stage": opt.stage,
         "precision": opt.precision.name,
         "world_size": comm.world_size(_all_ranks(opt)),
         **restore.settings(opt),
-        "scheduler": schedule,
+        "scheduler": schedule.to_json(scheduler),
         "extra": extra,
         "buffers": {
             name: {"shape": list(t.shape), "dtype": states.dtype_name(t.dtype)}
@@ -262,7 +262,7 @@ def _check_target(manifest: dict, model, opt: ZeroOptimizer, scheduler: object) 
 
 def _restore(found: Found, opt: ZeroOptimizer, scheduler: object) -> None:
     if scheduler is not None:
-        scheduler.load_state_dict(dict(found.manifest["scheduler"]))
+        schedule.from_json(scheduler, found.manifest["scheduler"])
     elif found.manifest["scheduler"] is not None and opt.rank == 0:
         warnings.warn("the checkpoint's scheduler is not restored: pass scheduler=", stacklevel=5)
     restore.fill(found.manifest, found.folder, opt)

@@ -57,10 +57,8 @@ class Saving:
         together(WHAT, self._make_folder, group)
 
     def in_background(self) -> None:
-        """Write on a thread, from a copy of the shard in the CPU's memory."""
-        for piece in self.pieces:
-            piece.tensors = {kind: copy_to_cpu(t) for kind, t in piece.tensors.items()}
-        self.others = {name: copy_to_cpu(t) for name, t in self.others.items()}
+        """Write on a thread, from a copy of the shard in the CPU's memory. Collective."""
+        together(f"{WHAT}, copy", self._copy, self.group)
         self._written = threading.Event()
         self._thread = threading.Thread(target=self._run, name="zero checkpoint", daemon=True)
         self._thread.start()
@@ -93,6 +91,11 @@ class Saving:
             self.root.mkdir(parents=True, exist_ok=True)
             commit.clear(self.root)
             self.folder.mkdir()
+
+    def _copy(self) -> None:
+        for piece in self.pieces:
+            piece.tensors = {kind: copy_to_cpu(t) for kind, t in piece.tensors.items()}
+        self.others = {name: copy_to_cpu(t) for name, t in self.others.items()}
 
     def _write_shard(self) -> None:
         file = manifest.file_of(self.rank)

@@ -4,6 +4,7 @@ import gc
 import itertools
 import json
 import os
+import time
 import warnings
 
 import pytest
@@ -15,6 +16,7 @@ import checkpoints
 import helpers
 import zero
 from checkpoints import on_ranks
+from zero import disk
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -136,6 +138,51 @@ def test_groups_and_scheduler_come_back(tmp_path):
         assert [str(w.message) for w in said] == (
             [] if rank else ["the checkpoint's scheduler is not restored: pass scheduler="]
         )
+
+
+def test_every_scheduler(tmp_path):
+    """All of PyTorch's schedulers go on with the same rates."""
+    lr = torch.optim.lr_scheduler
+    makers = [
+        lambda o: lr.LambdaLR(o, lambda step: 0.9**step),
+        lambda o: lr.MultiplicativeLR(o, lambda step: 0.9),
+        lambda o: lr.StepLR(o, 2),
+        lambda o: lr.MultiStepLR(o, [2, 4]),
+        lambda o: lr.ConstantLR(o, total_iters=3),
+        lambda o: lr.LinearLR(o),
+        lambda o: lr.ExponentialLR(o, 0.9),
+        lambda o: lr.PolynomialLR(o, 9),
+        lambda o: lr.CosineAnnealingLR(o, 9),
+        lambda o: lr.CosineAnnealingWarmRestarts(o, 3),
+        lambda o: lr.CyclicLR(o, 1e-3, 1e-2, 3, cycle_momentum=False),
+        lambda o: lr.OneCycleLR(o, 1e-2, 9),
+        lambda o: lr.ReduceLROnPlateau(o, patience=0),
+        lambda o: lr.SequentialLR(o, [lr.LinearLR(o), lr.MultiStepLR(o, [2])], [2]),
+        lambda o: lr.ChainedScheduler([lr.LinearLR(o), lr.StepLR(o, 2)]),
+    ]
+
+    def rates(opt, scheduler, steps):
+        found = []
+        for step in steps:
+            opt.step()
+            plateau = isinstance(scheduler, lr.ReduceLROnPlateau)
+            scheduler.step(1.0 + step) if plateau else scheduler.step()
+            found.append(opt.param_groups[0]["lr"])
+        return found
+
+    def run(rank, world_size):
+        for number, make in enumerate(makers):
+            model, opt = helpers.sharded(rank, world_size, 1)
+            scheduler = make(opt)
+            rates(opt, scheduler, range(3))
+            zero.checkpoint.save(tmp_path / str(number), model, opt, 3, scheduler=scheduler)
+            expected = rates(opt, scheduler, range(3, 7))
+            model, opt = helpers.sharded(rank, world_size, 1)
+            scheduler = make(opt)
+            zero.checkpoint.load(tmp_path / str(number), model, opt, scheduler=scheduler)
+            assert rates(opt, scheduler, range(3, 7)) == expected, type(scheduler)
+
+    on_ranks(run, 1)
 
 
 # --- unusual moments --------------------------------------------------------------------------
@@ -427,11 +474,24 @@ def test_a_background_save_holds_the_moment_it_was_called(stage, tmp_path):
         model, opt = helpers.sharded(rank, world_size, stage)
         assert zero.checkpoint.wait() is None
         helpers.train_sharded(model, opt, 2)
-        before = checkpoints.kept(opt)
-        assert zero.checkpoint.save(tmp_path, model, opt, 2, async_save=True) is None
+        before, extra = checkpoints.kept(opt), {"read": [2]}
+        schedule = torch.optim.lr_scheduler.MultiStepLR(opt, [1])
+        disk.hook = lambda step: time.sleep(0.002)  # a slow disk
+        assert (
+            zero.checkpoint.save(
+                *(tmp_path, model, opt, 2, extra), scheduler=schedule, async_save=True
+            )
+            is None
+        )
         helpers.train_sharded(model, opt, (2, 3))
+        extra["read"].append(4)
+        schedule.step()
         path = zero.checkpoint.wait()
+        disk.hook = None
         assert path.name == "step-00000002"
+        found = zero.checkpoint.inspect(path)
+        assert (found["extra"], found["scheduler"]["last_epoch"]) == ({"read": [2]}, 0)
+        assert (found["steps"], found["optimizer"]["groups"][0]["lr"]) == (2, 0.01)
         zero.checkpoint.save(tmp_path, model, opt, 4, async_save=True)
         zero.checkpoint.save(tmp_path, model, opt, 5, async_save=True)
         assert zero.checkpoint.load(tmp_path, model, opt).step == 5
