@@ -28,7 +28,7 @@ bench: $(READY)
 # The course. EX names an exercise by its path in the package: make check EX=zero.flat.flatten_params
 
 lab: $(READY)       #: open the lessons in JupyterLab
-	@$(PY) -m jupyter lab --notebook-dir=$(or $(wildcard lessons),.)
+	@$(PY) -m jupyter lab $(or $(firstword $(sort $(wildcard lessons/*.ipynb))),.)
 
 check: course       #: grade one exercise, or all that were begun
 	@$(PY) -m course check $(EX)
