@@ -144,23 +144,35 @@ class Zero3(ZeroOptimizer):
         """Release the unit, and let its outputs' gradient call it back."""
         differentiable = [t for t in outputs if t.requires_grad] if call else []
         for t in differentiable:
-            t.register_hook(lambda grad: self.before_backward(call))
+            t.register_hook(lambda grad: self._output_gradient(call))
         for u in unit.needs:
             u.running -= 1
             if differentiable and running():
-                self._open(u)  # recomputed: its backward comes right now
+                u.open = True  # recomputed: its backward comes right now
             self._release(u)
 
-    def before_backward(self, call: Call) -> None:
-        """The gradient of an output has arrived: gather what the unit's backward needs."""
+    def _output_gradient(self, call: Call) -> None:
+        """The gradient of an output has arrived; the first one begins the unit's backward."""
         self.backward_end.arm()
-        if call.begun:
-            return
-        call.begun = True
-        self.begun.append(call)
+        if not call.begun:
+            call.begun = True
+            self.begun.append(call)
+            self.before_backward(call)
+
+    def before_backward(self, call: Call) -> None:
+        """The backward of `call.unit` is about to begin: bring its parameters here. Collective.
+
+        * Tell `self.prefetcher.needed("backward", call.unit)`, so that it learns the order.
+        * For every unit `u` in `call.unit.needs` (the unit, and the owners of weights tied into
+          it): set `u.open`, so that nobody releases it before `close`; if `call.waiting` is not 0
+          (the number of inputs whose gradient is not computed yet), add `call` to the set
+          `u.backward_calls`, so that `u` is not closed before they are; then `u.gather()`.
+        * Call `self.prefetcher.start_next("backward")`, which starts to gather the unit that
+          comes next, but only if exactly one of `self.units` is open: never three in memory.
+        """
         self.prefetcher.needed("backward", call.unit)
         for u in call.unit.needs:
-            self._open(u)
+            u.open = True
             if call.waiting:
                 u.backward_calls.add(call)
             u.gather()
@@ -173,7 +185,7 @@ class Zero3(ZeroOptimizer):
         bucket, unit = self.bucket_of[p], self.unit_of[p]
         if bucket is self.flight.bucket:
             self.flight.land()
-        self._open(unit)
+        unit.open = True
         bucket.move_gradient(p)
         self.close_if_done(unit)
 
@@ -201,16 +213,21 @@ class Zero3(ZeroOptimizer):
 
     # --- transitions ----------------------------------------------------------------------------
 
-    def _open(self, unit: Unit) -> None:
-        unit.open = True
-
     def close_if_done(self, unit: Unit) -> None:
         if unit.open and not unit.missing and not unit.backward_calls:
             self.close(unit)
             self.prefetcher.start_next("backward")
 
     def close(self, unit: Unit) -> None:
-        """Send the unit's gradients off, missing ones as zero, and release its parameters."""
+        """The unit's backward is over: send its gradients off, release its parameters. Collective.
+
+        * `unit.open` becomes False, and the set `unit.backward_calls` empty.
+        * `self.flight.start(bucket)` for every bucket of `unit.trainable`, in order: it starts the
+          reduce-scatter of `bucket.grad`, with zeros for missing gradients. It lands the one that
+          was on its way before; nobody waits for this one here.
+        * `self._release(unit)`, which releases the unit unless somebody still needs it (a forward
+          pass that runs, `full_params`, or `unit.open`).
+        """
         unit.open = False
         unit.backward_calls.clear()
         for bucket in unit.trainable:

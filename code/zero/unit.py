@@ -64,7 +64,7 @@ class Unit:
         self.backward_calls: set[object] = set()  # calls whose backward has begun and is not over
         self.open = False  # has the backward pass reached this unit, and not closed it yet?
         self.state = State.FULL
-        self._works: list[comm.Work] = []
+        self.works: list[comm.Work] = []  # all-gathers on their way
         self.release()
 
     @property
@@ -73,31 +73,51 @@ class Unit:
         return any(b.missing for b in self.trainable)
 
     def start_gather(self) -> None:
-        """Allocate the full buffers and start to fill them. Collective."""
+        """Begin to fill the full buffers; the unit is then GATHERING. Collective.
+
+        Does nothing unless the unit is SHARDED. For every bucket `b` in `self.buckets`, in order:
+
+        * allocate the storage of `b.flat` [padded_numel] again: `b.flat.untyped_storage()` has a
+          method `resize_(bytes)`. The parameters view this storage, so `b.flat` stays the tensor
+          that it is;
+        * copy `b.shard` [padded_numel / N], this rank's part, to its place: `b.owned(b.flat)` is a
+          view of that place;
+        * start `comm.all_gather(b.flat, group=self.group, async_op=True)`, and append the Work
+          that it returns to `self.works`. Wait for none of them: `gather` does.
+        """
         if self.state is not State.SHARDED:
             return
         self.state = State.GATHERING
         for b in self.buckets:
             b.flat.untyped_storage().resize_(b.flat.numel() * b.flat.element_size())
             b.owned(b.flat).copy_(b.shard)
-            b.offload.release(b.shard)
             what = f"parameters of {self.name}"
-            self._works.append(comm.all_gather(b.flat, group=self.group, name=what, async_op=True))
+            self.works.append(comm.all_gather(b.flat, group=self.group, name=what, async_op=True))
 
     def gather(self) -> None:
         """Make the parameters usable; when it returns the unit is FULL. Collective."""
         self.start_gather()
         if self.state is State.GATHERING:
-            for work in self._works:
+            for work in self.works:
                 work.wait()
-            self._works = []
+            self.works = []
             for b in self.buckets:
+                b.offload.release(b.shard)
                 for p in b.params:
                     mark_present(p)
             self.state = State.FULL
 
     def release(self) -> None:
-        """Free the full buffers; afterwards the unit is SHARDED. Not collective."""
+        """Free the full buffers; afterwards the unit is SHARDED. Not collective.
+
+        If the unit is GATHERING, data is on its way into the buffers: call `self.gather()` first,
+        which waits for it. Then for every bucket `b` in `self.buckets`:
+
+        * give the memory of `b.flat` back, by resizing its storage to 0 bytes. `b.flat` and the
+          parameters, which view it, stay the tensors that they are;
+        * call `mark_released(p, name)` for every parameter: `b.params` and `b.names` are lists,
+          one beside the other. From then on the parameter refuses to be read.
+        """
         if self.state is State.GATHERING:
             self.gather()  # data that is on its way must not arrive in freed memory
         for b in self.buckets:

@@ -1,0 +1,15 @@
+"""Notes everything, and gathers nothing.
+
+check: test_here
+mistake: not-gathered
+"""
+
+
+def before_backward(self, call):
+    self.prefetcher.needed("backward", call.unit)
+    for u in call.unit.needs:
+        u.open = True
+        if call.waiting:
+            u.backward_calls.add(call)
+    if sum(u.open for u in self.units) == 1:
+        self.prefetcher.start_next("backward")

@@ -1,0 +1,15 @@
+"""Makes room for the shard only.
+
+check: test_allocates
+mistake: wrong-size
+"""
+
+
+def start_gather(self):
+    if self.state is not State.SHARDED:
+        return
+    self.state = State.GATHERING
+    for b in self.buckets:
+        b.flat.untyped_storage().resize_(b.shard.numel() * b.flat.element_size())
+        b.owned(b.flat).copy_(b.shard)
+        self.works.append(comm.all_gather(b.flat, group=self.group, async_op=True))

@@ -1,0 +1,15 @@
+"""Forgets the frozen parameters.
+
+check: test_allocates
+mistake: bucket-left-out
+"""
+
+
+def start_gather(self):
+    if self.state is not State.SHARDED:
+        return
+    self.state = State.GATHERING
+    for b in self.trainable:
+        b.flat.untyped_storage().resize_(b.flat.numel() * b.flat.element_size())
+        b.owned(b.flat).copy_(b.shard)
+        self.works.append(comm.all_gather(b.flat, group=self.group, async_op=True))

@@ -1,0 +1,15 @@
+"""An all-gather that waits: nothing can be prefetched.
+
+check: test_starts_only
+mistake: waits
+"""
+
+
+def start_gather(self):
+    if self.state is not State.SHARDED:
+        return
+    self.state = State.GATHERING
+    for b in self.buckets:
+        b.flat.untyped_storage().resize_(b.flat.numel() * b.flat.element_size())
+        b.owned(b.flat).copy_(b.shard)
+        self.works.append(comm.all_gather(b.flat, group=self.group))

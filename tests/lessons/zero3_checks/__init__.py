@@ -1,0 +1,1 @@
+"""The checks of lesson 05, a file an exercise."""

@@ -1,0 +1,173 @@
+"""What the checks of lesson 05 do with whole passes on each rank: who is in memory, and when."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+import zero
+from course import training
+from zero.meter import Meter
+from zero.traffic import Traffic
+from zero.unit import State, Unit
+
+WIDTH = 6
+
+
+class NotHere(RuntimeError):
+    """A unit's backward was about to read parameters that are not in memory: better stop."""
+
+
+class Watched(Unit):
+    """A unit that writes every change of its state into the list `changes`."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "state":
+            self.changes.append((self.name, value))
+
+
+class Shy(nn.Module):
+    """A frozen layer, then a trainable one: the frozen weight is read after all gradients came."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.up = nn.Linear(WIDTH, WIDTH)
+        self.look = lambda *_: None
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.frozen(x)
+        if h.grad_fn is not None:
+            h.grad_fn.register_prehook(self.look)
+        return self.up(torch.tanh(h))
+
+
+def chain() -> nn.Module:
+    """Four units, one after the other."""
+    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)])
+
+
+def tied() -> nn.Module:
+    """Two units that share one weight: the first owns it, the second needs it."""
+    first, last = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+    last.weight = first.weight
+    return nn.Sequential(first, nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), last)
+
+
+def mixed() -> nn.Module:
+    """Units with trainable, some frozen, and only frozen parameters."""
+    frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), Shy(), frozen, nn.Linear(WIDTH, WIDTH))
+
+
+MODELS = {"chain": chain, "tied": tied, "mixed": mixed}
+
+
+def look_at_passes(rank: int, world_size: int) -> dict[str, dict]:
+    """Three backward passes through each model; what was seen, by name."""
+    return {name: _watch(make()) for name, make in MODELS.items()}
+
+
+def _watch(model: nn.Module) -> dict:
+    opt = zero.shard(model, 3, torch.optim.SGD, lr=0.0)
+    found = {"begun": [], "missing": "", "left open": [], "most": 0, "early": ""}
+    changes: list[tuple[str, State]] = []
+    for unit in opt.units:
+        object.__setattr__(unit, "changes", changes)
+        unit.__class__ = Watched
+        unit.module.register_forward_hook(_observer(opt, unit, found))
+        if isinstance(unit.module, Shy):
+            unit.module.look = _still_full(unit, found)
+    end = opt.backward_end.then
+
+    def look_and_end() -> None:
+        found["left open"] = [u.name for u in opt.units if u.open]
+        end()
+
+    opt.backward_end.then = look_and_end
+    try:
+        for _ in range(3):
+            found["begun"], changes[:] = [], []
+            model(torch.randn(2, WIDTH)).sum().backward()
+            found["left"] = [u.name for u in opt.units if u.state is not State.SHARDED]
+            found["order"] = [u.name for u in opt.prefetcher.orders["backward"]]
+            found["most"] = max(found["most"], _most(changes))
+            opt.zero_grad()
+    except NotHere:
+        pass
+    return found
+
+
+def _observer(opt: zero.ZeroOptimizer, unit: Unit, found: dict):
+    def after_forward(module, args, output):
+        def begins(grad):
+            states = {u.name: u.state for u in opt.units}
+            found["begun"].append((unit.name, states, [u.open for u in unit.needs]))
+            for u in unit.needs:
+                if u.state is not State.FULL:
+                    found["missing"] = (unit.name, u.name, u.state)
+                    raise NotHere
+
+        output.register_hook(begins)
+
+    return after_forward
+
+
+def _still_full(unit: Unit, found: dict):
+    def look(*_) -> None:
+        if unit.state is not State.FULL:
+            found["early"] = unit.name
+            raise NotHere
+
+    return look
+
+
+def _most(changes: list[tuple[str, State]]) -> int:
+    """The most units that had memory at one time."""
+    most, here = 0, set()
+    for name, state in changes:
+        (here.discard if state is State.SHARDED else here.add)(name)
+        most = max(most, len(here))
+    return most
+
+
+# --- trainings -----------------------------------------------------------------------------------
+
+
+def deep(seed: int = 0) -> nn.Module:
+    """Three units; the second has a frozen bias, and so two buckets."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Linear(7, 13), nn.Tanh(), nn.Linear(13, 11), nn.Tanh(), nn.Linear(11, 5)
+    )
+    model[2].bias.requires_grad_(False)
+    return model
+
+
+TRAINED, FROZEN = [7 * 13 + 13, 13 * 11, 11 * 5 + 5], [11]
+
+
+def train(rank: int, world_size: int) -> dict:
+    """Trainings at stage 3 with both optimizers, and what one step costs."""
+    found = {name: training.train(rank, 3, name, make=deep) for name in training.OPTIMIZERS}
+    return found | {"cost": _cost(rank)}
+
+
+def _cost(rank: int) -> dict:
+    model = deep()
+    opt = zero.shard(model, 3, torch.optim.AdamW, lr=0.0)
+    for step in range(2):
+        x, y = training.batch(step, rank)
+        with Meter(model, opt) as meter, Traffic() as traffic:
+            nn.functional.mse_loss(model(x), y).backward()
+            whole = [b.grad is not None for b in opt.buckets]
+            opt.step()
+            opt.zero_grad()
+            rest = meter.live()["parameters"]
+    return {
+        "sent": traffic.bytes(floating=True),
+        "rest": rest,
+        "most": meter.peaks()["parameters"],
+        "whole gradients": sum(whole),
+    }
