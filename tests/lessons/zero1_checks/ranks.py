@@ -12,7 +12,7 @@ from zero.meter import Meter
 from zero.traffic import Traffic
 
 SHAPES = {"a": (2, 2), "b": (3,)}  # 7 elements; on 3 ranks a shard has 3, and 2 are padding
-SOON, LATE = 0.1, 0.3  # seconds
+LATE = 0.3  # seconds
 
 
 def small(dtypes: dict[str, torch.dtype] | None = None) -> nn.ParameterDict:
@@ -131,7 +131,10 @@ def published(rank: int, world_size: int) -> dict[str, Tensor]:
     opt = stage1(model)
     opt.buckets[0].master.copy_(updated(rank))
     opt.publish()
-    time.sleep(SOON)  # whether it waits is another check
+    expected = torch.cat([updated(r) for r in range(world_size)])
+    end = time.monotonic() + 3 * LATE  # whether publish itself waits is another check
+    while time.monotonic() < end and not torch.equal(opt.buckets[0].flat, expected):
+        time.sleep(0.01)
     return training.weights(model)
 
 
