@@ -103,6 +103,16 @@ def test_copy(count):
 
 
 @exercise("zero.flat.flatten_params")
+def test_strided():
+    """A parameter that is itself a transposed view is flattened row by row"""
+    module = nn.Module()
+    module.weight = nn.Parameter(torch.arange(6.0).view(2, 3).t())
+    right = torch.tensor([0.0, 3.0, 1.0, 4.0, 2.0, 5.0])
+    in_memory = same_as(torch.arange(6.0), "as-in-memory", "in the order of memory, not row by row")
+    compare_tensors(right, flatten_params(module), "flatten_params", atol=0.0, known=[in_memory])
+
+
+@exercise("zero.flat.flatten_params")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_dtype(dtype):
     """The result has the parameters' dtype"""

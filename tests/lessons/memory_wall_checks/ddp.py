@@ -23,7 +23,7 @@ def fp32(values: list[float]) -> torch.Tensor:
 def trainings(ranks: int) -> dict[str, list[training.Run]]:
     """The runs of all ranks, by optimizer; one launch."""
     found = on_ranks(on_each.train, ranks, OPTIMIZERS)
-    return {name: [runs[name] for runs in found] for name in OPTIMIZERS}
+    return {name: [runs[name] for runs in found] for name in found[0]}
 
 
 @exercise("zero.ddp.Ddp.finish_gradients")
@@ -56,47 +56,6 @@ def special_cases(name: str) -> list:
 @cache
 def _all_special_cases() -> list[dict]:
     return on_ranks(on_each.special_cases, 4)
-
-
-@exercise("zero.ddp.Ddp.finish_gradients")
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_weights(optimizer, ranks):
-    """Training gives the weights that one process has on all the data"""
-    right = training.oracle(optimizer, ranks)
-    known = {}
-    if optimizer == "sgd":
-        rate = training.OPTIMIZERS["sgd"][1]["lr"]
-        known = {
-            "sum-for-mean": (
-                training.oracle("sgd", ranks, lr=rate * ranks),
-                f"the gradients were summed over {ranks} ranks, not averaged",
-            ),
-            "divided-twice": (
-                training.oracle("sgd", ranks, lr=rate / ranks),
-                f"the average was divided by {ranks} once more",
-            ),
-        }
-    runs = trainings(ranks)[optimizer]
-    _same_on_all_ranks(runs)
-    training.compare_weights(
-        right,
-        runs,
-        known=lambda name: [same_as(w[name], mistake, why) for mistake, (w, why) in known.items()],
-    )
-
-
-def _same_on_all_ranks(runs: list[training.Run]) -> None:
-    for rank, run in enumerate(runs):
-        for name, first in runs[0].weights.items():
-            if not torch.equal(first, run.weights[name]):
-                fail(
-                    f"After {len(run.losses)} steps {name} is not the same on ranks 0 and {rank}: "
-                    f"each rank has followed gradients of its own.\n"
-                    f"rank 0  {first.flatten()[:4].tolist()} ...\n"
-                    f"rank {rank}  {run.weights[name].flatten()[:4].tolist()} ...",
-                    "ranks-differ",
-                )
 
 
 @exercise("zero.ddp.Ddp.finish_gradients")
@@ -149,6 +108,47 @@ def test_16_bits():
 
 
 @exercise("zero.ddp.Ddp.finish_gradients")
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_weights(optimizer, ranks):
+    """Training gives the weights that one process has on all the data"""
+    right = training.oracle(optimizer, ranks)
+    known = {}
+    if optimizer == "sgd":
+        rate = training.OPTIMIZERS["sgd"][1]["lr"]
+        known = {
+            "sum-for-mean": (
+                training.oracle("sgd", ranks, lr=rate * ranks),
+                f"the gradients were summed over {ranks} ranks, not averaged",
+            ),
+            "divided-twice": (
+                training.oracle("sgd", ranks, lr=rate / ranks),
+                f"the average was divided by {ranks} once more",
+            ),
+        }
+    runs = trainings(ranks)[optimizer]
+    _same_on_all_ranks(runs)
+    training.compare_weights(
+        right,
+        runs,
+        known=lambda name: [same_as(w[name], mistake, why) for mistake, (w, why) in known.items()],
+    )
+
+
+def _same_on_all_ranks(runs: list[training.Run]) -> None:
+    for rank, run in enumerate(runs):
+        for name, first in runs[0].weights.items():
+            if not torch.equal(first, run.weights[name]):
+                fail(
+                    f"After {len(run.losses)} steps {name} is not the same on ranks 0 and {rank}: "
+                    f"each rank has followed gradients of its own.\n"
+                    f"rank 0  {first.flatten()[:4].tolist()} ...\n"
+                    f"rank {rank}  {run.weights[name].flatten()[:4].tolist()} ...",
+                    "ranks-differ",
+                )
+
+
+@exercise("zero.ddp.Ddp.finish_gradients")
 def test_memory():
     """No second copy of the gradients is kept"""
     expected = model_states([NUMEL], 0, 2).gradients
@@ -163,14 +163,15 @@ def test_memory():
 
 
 @exercise("zero.ddp.Ddp.finish_gradients")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_bytes(ranks):
+def test_bytes(ranks, precision):
     """Each rank sends what one all-reduce costs"""
-    expected = wire([NUMEL], 0, ranks)["all_reduce"]
-    for rank, run in enumerate(trainings(ranks)["adamw"]):
+    expected = wire([NUMEL], 0, ranks, precision)["all_reduce"]
+    for rank, run in enumerate(trainings(ranks)["adamw" if precision == "fp32" else precision]):
         text = (
-            f"Rank {rank} of {ranks} sends {run.sent} bytes in a step; one all-reduce of "
-            f"bucket.grad sends {expected}."
+            f"Rank {rank} of {ranks} sends {run.sent} bytes in a step of {precision} training; one "
+            f"all-reduce of bucket.grad sends {expected}."
         )
         require(run.sent <= expected, text, "too-many-bytes")
         require(run.sent == expected, text, "too-few-bytes")

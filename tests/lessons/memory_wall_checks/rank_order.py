@@ -17,7 +17,7 @@ def rows_of(*numbers: list[float], dtype: torch.dtype = torch.float32) -> list[t
 
 def combined(rows: list[torch.Tensor], op: str, dtype: torch.dtype | None = None) -> torch.Tensor:
     out = torch.full_like(rows[0], EMPTY, dtype=dtype or rows[0].dtype)
-    add_in_rank_order(rows, out, op)
+    add_in_rank_order(list(rows), out, op)
     return out
 
 
@@ -95,7 +95,8 @@ def test_rows_stay():
     """The rows stay as they are"""
     rows = rows_of(*FOUR)
     for op in ("sum", "mean", "max"):
-        combined(rows, op)
+        add_in_rank_order(rows, torch.zeros(2), op)
+        require(len(rows) == 4, "The list rows has become shorter.", "list-changed")
         for rank, (row, before) in enumerate(zip(rows, rows_of(*FOUR))):
             if not torch.equal(row, before):
                 fail(
@@ -141,6 +142,35 @@ def test_order():
             ),
         ],
     )
+
+
+@exercise("zero.exchange.add_in_rank_order")
+def test_order_of_many():
+    """Nine rows are added one by one too: the same bits"""
+    draw = torch.Generator().manual_seed(0)
+    rows = [torch.randn(1000, generator=draw) for _ in range(9)]
+    expected = rows[0].clone()
+    for row in rows[1:]:
+        expected += row
+    got = combined(rows, "sum")
+    other = int((got != expected).sum())
+    if other and torch.allclose(got, expected, atol=1e-5):
+        fail(
+            f"The sum of nine rows of random numbers is right to six digits, but in {other} of "
+            f"1000 places the last bits are others: the rows were not added one by one. "
+            f"(torch.sum over stacked rows adds in groups.)",
+            "in-groups",
+        )
+    compare_tensors(expected, got, "the sum of nine rows")
+
+
+@exercise("zero.exchange.add_in_rank_order")
+def test_64_bits():
+    """Rows of 64 bits are added in 64 bits"""
+    rows = rows_of([1.0], [1e-12], dtype=torch.float64)
+    got = combined(rows, "sum").item()
+    text = f"The sum of the fp64 rows [1] and [1e-12]: expected {1 + 1e-12!r}, got {got!r}."
+    require(got == 1 + 1e-12, text, "narrowed" if got == 1.0 else "")
 
 
 @exercise("zero.exchange.add_in_rank_order")

@@ -15,8 +15,17 @@ def averaged(rank, world_size, everybody):
 
 
 def train(rank, world_size, optimizers):
-    """A short training at stage 0 with each optimizer."""
-    return {name: training.train(rank, 0, name) for name in optimizers}
+    """A short training at stage 0 with each optimizer, and one in bf16."""
+    runs = {name: training.train(rank, 0, name) for name in optimizers}
+    return {**runs, "bf16": training.train(rank, 0, "sgd", make=_bf16_rows, precision="bf16")}
+
+
+def _bf16_rows(seed):
+    """The small model, which takes fp32 rows in whatever dtype its parameters have."""
+    model = training.small_model(seed)
+    model.register_forward_pre_hook(lambda m, x: (x[0].to(m[0].weight.dtype),))
+    model.register_forward_hook(lambda m, x, y: y.float())
+    return model
 
 
 def special_cases(rank, world_size):
