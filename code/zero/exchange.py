@@ -66,6 +66,17 @@ class Ticket:
         self.digests, self.handles = digests, handles
 
 
+class Request:
+    """A message on its way. It keeps the tensor alive, which torch's own handle does not."""
+
+    def __init__(self, handle: dist.Work, tensor: torch.Tensor):
+        self.handle, self.tensor = handle, tensor
+
+    def wait(self) -> None:
+        """Block until the tensor may be used again; RuntimeError if the peer is gone."""
+        self.handle.wait()
+
+
 class Mesh:
     """Direct sends and receives between the ranks of one group."""
 
@@ -76,11 +87,13 @@ class Mesh:
         self.peers = [(self.rank + d) % self.size for d in range(1, self.size)]
         self.announced = 0
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int):
-        return dist.isend(tensor, group=self.group, group_dst=peer, tag=tag)
+    def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Request:
+        handle = dist.isend(tensor, group=self.group, group_dst=peer, tag=tag)
+        return Request(handle, tensor)
 
-    def receive(self, tensor: torch.Tensor, peer: int, tag: int):
-        return dist.irecv(tensor, group=self.group, group_src=peer, tag=tag)
+    def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Request:
+        handle = dist.irecv(tensor, group=self.group, group_src=peer, tag=tag)
+        return Request(handle, tensor)
 
     def announce(self, op: str, name: str, flat: torch.Tensor) -> Ticket:
         """Tell the peers what this rank is about to do; `settle` compares."""
@@ -109,7 +122,7 @@ class Mesh:
     def leave(self) -> None:
         """Tell the peers that this rank calls no further collective, so that none waits for it."""
         notice = torch.full((1,), LEFT)
-        self.farewell = [self.send(notice, p, 0) for p in self.peers], notice
+        self.farewell = [self.send(notice, p, 0) for p in self.peers]
 
     def wait(self, handles: list, ticket: Ticket) -> None:
         """Wait for requests; a lost or silent peer becomes a CommError naming the collective."""

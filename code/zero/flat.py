@@ -42,8 +42,8 @@ def flatten_params(module: nn.Module) -> torch.Tensor:
     """Copy all parameters of `module`, in registration order, into one new flat tensor [numel].
 
     A tied parameter (one tensor under two names) comes once. The result is detached and has the
-    parameters' common dtype and device. Raises ValueError, naming both, if two parameters differ
-    in dtype or device.
+    parameters' common dtype and device; a module without parameters gives an empty tensor. Raises
+    ValueError, naming both, if two parameters differ in dtype or device.
     """
     named = list(module.named_parameters())
     check_alike(named)

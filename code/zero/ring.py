@@ -34,7 +34,8 @@ def ring_reduce_scatter(
     (c+1)*numel/N, and rank c is its owner. A chunk's sum travels: it starts at the rank after its
     owner, and every rank that it passes adds its own part, until it reaches its owner after N-1
     rounds. So each rank calls `pass_on` N-1 times, with numel/N elements. With one rank nothing is
-    sent. Collective: every rank calls it with a `flat` of the same size. `flat` is not changed.
+    sent, and the result is a copy. Collective: every rank calls it with a `flat` of the same size.
+    `flat` is not changed.
     """
     chunks = flat.chunk(world_size)
     travelling = chunks[(rank - 1) % world_size].clone()

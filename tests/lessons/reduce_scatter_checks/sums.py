@@ -66,7 +66,9 @@ def check_left_alone(function, tensors: list) -> None:
                 "input-changed",
             )
         shared = got.untyped_storage().data_ptr() == new.untyped_storage().data_ptr()
-        require(not shared, "The result shares its memory with the input.", "shares-memory")
+        few = "one rank" if len(tensors) == 1 else f"{len(tensors)} ranks"
+        text = f"With {few} the result shares its memory with the input."
+        require(not shared, text, "shares-memory")
 
 
 def on_ring(rank, world_size, name):
