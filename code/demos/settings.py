@@ -64,6 +64,7 @@ class Training:
     optimizer: str
     lr: float
     seed: int
+    mine: bool = False  # is it to run on the learner's pieces, AdamW's arithmetic among them?
 
     @property
     def kind(self) -> Kind:
@@ -84,7 +85,8 @@ class Training:
 
     def shard(self, model: nn.Module, stage: int, group: comm.Group = None) -> zero.ZeroOptimizer:
         """The model's optimizer at a stage, sharded over `group`. Collective."""
-        kind = getattr(torch.optim, self.optimizer)
+        ours = self.mine and self.optimizer == "AdamW"
+        kind = zero.adam.AdamW if ours else getattr(torch.optim, self.optimizer)
         extra = EXTRA.get(self.optimizer, {})
         return zero.shard(
             model,
@@ -135,7 +137,7 @@ def training(args, ranks: int) -> Training:
     check_optimizer(args.optimizer)
     text = "" if args.model == "mlp" else zero.text.load(args.text)
     how = (args.steps, args.batch, args.precision, args.optimizer, args.lr, args.seed)
-    asked = Training(args.model, text, *how)
+    asked = Training(args.model, text, *how, mine=args.mine)
     asked.batches(0, ranks)  # refuses a text that is too short for one step
     return asked
 
