@@ -188,11 +188,9 @@ MOMENTS = [(0, "step"), (1, "step"), (2, "backward"), (3, "forward"), (3, "backw
 @pytest.mark.parametrize(("stage", "moment"), [m for m in MOMENTS if m[0] in STAGES])
 def test_a_rank_that_raises_ends_the_others(stage, moment):
     """The first cause is named first, whatever its victims say."""
-    start = time.monotonic()
     with pytest.raises(zero.RankError) as error:
-        on_ranks(lost_case, 2, stage, moment)
+        on_ranks(lost_case, 2, stage, moment, timeout=20)
     assert str(error.value).startswith(f"rank 1 raised ValueError: rank 1 fails in {moment}")
-    assert time.monotonic() - start < 20
 
 
 # --- backends ------------------------------------------------------------------------------------

@@ -97,6 +97,14 @@ def without_manifest(root):
     return "step-00000003/manifest.json is missing"
 
 
+def altered_manifest(root):
+    file = root / "step-00000003/manifest.json"
+    content = file.read_text()
+    assert content.count('"lr": 0.01') == 1
+    file.write_text(content.replace('"lr": 0.01', '"lr": 0.02'))
+    return "step-00000003/manifest.json: altered or cut short"
+
+
 def cut_shard(root):
     file = root / "step-00000003/rank-00001.safetensors"
     size = file.stat().st_size
@@ -129,7 +137,14 @@ def no_pointer(root):
 
 @pytest.mark.parametrize(
     "damage",
-    [without_folder, without_manifest, cut_shard, flipped_byte, missing_shard],
+    [
+        without_folder,
+        without_manifest,
+        altered_manifest,
+        cut_shard,
+        flipped_byte,
+        missing_shard,
+    ],
 )
 def test_falls_back_to_the_newest_complete_one(damage, root):
     """F4, F7: a warning names what was passed over, and what was taken."""
