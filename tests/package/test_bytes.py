@@ -4,6 +4,7 @@ Every rank trains small models at each stage, in each precision, with optimizers
 moments, under the memory meter and the byte log; the formulas must give exactly what these saw.
 """
 
+import gc
 import itertools
 from functools import cache
 
@@ -61,6 +62,7 @@ def measure(rank: int, n: int, stage: int, precision: str, moments: int, name: s
         opt.zero_grad()
         with comm.record() as log, Traffic() as traffic:
             one_step(model, opt, rank, n)
+        gc.collect()  # what hangs together in a circle is not kept, only not yet freed
         live = meter.live()
     return {
         "live": live,
