@@ -87,6 +87,12 @@ class Bucket:
         """This rank's range of a buffer laid out like `flat`: a view."""
         return self.layout.shard(flat, self.rank) if self.sharded else flat
 
+    def move(self) -> None:
+        """Give `flat` new memory, not filled yet; whoever sees the old one keeps what is there."""
+        with torch.inference_mode(False), torch.no_grad():
+            self.flat = torch.empty_like(self.flat)
+            self._point_params_into(self.flat)
+
     def refresh_shard(self) -> None:
         """After an update of `master`: copy it into the shard, rounded to the model's dtype.
 

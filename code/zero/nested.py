@@ -4,35 +4,62 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import enum
+import types
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 
+import numpy as np
 import torch
+from torch import nn
+
+from . import comm
 
 _warned: set[type] = set()
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+_PLAIN = (
+    *(type(None), bool, int, float, complex, str, bytes, enum.Enum, np.ndarray, np.generic),
+    *(torch.dtype, torch.device, torch.Size, torch.Generator),
+)
+# What has tensors of its own, which are no data that flows through a module.
+_NO_DATA = (
+    *(type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType),
+    *(nn.Module, torch.optim.Optimizer),
+)
 
 
 def tensors_in(value: object) -> list[torch.Tensor]:
-    """All tensors in nested lists, tuples, named tuples, dicts and dataclasses, in order.
+    """All tensors in nested lists, tuples, dicts, dataclasses and other objects, in order.
 
-    Plain values are passed over. For a container of another type, whose tensors stay unseen, a
-    warning names the type once.
+    Of an object of any other class the attributes are looked at. Plain values, modules and
+    functions are passed over. For an object without attributes, whose tensors would stay unseen,
+    a warning on rank 0 names the type once.
     """
+    return list(_walk(value, {}))
+
+
+def _walk(value: object, seen: dict[int, object]) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, _PLAIN):
-        return []
+        yield value
+        return
+    if isinstance(value, (*_PLAIN, *_NO_DATA)) or id(value) in seen:
+        return
+    seen[id(value)] = value  # objects may point at each other in circles
     if isinstance(value, Mapping):
         parts = list(value.values())
     elif isinstance(value, (list, tuple, set)):
         parts = list(value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, f.name) for f in dataclasses.fields(value)]
     else:
+        parts = _attributes(value)
+    for part in parts:
+        yield from _walk(part, seen)
+
+
+def _attributes(value: object) -> list[object]:
+    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [n for s in slots for n in ([s] if isinstance(s, str) else s)]
+    if not hasattr(value, "__dict__") and not names:
         _warn_unknown(type(value))
-        return []
-    return [t for part in parts for t in tensors_in(part)]
+    return [getattr(value, n, None) for n in names] + list(getattr(value, "__dict__", {}).values())
 
 
 def take_apart(
@@ -83,10 +110,10 @@ def _replace(value: object, kind: type, change: Callable) -> object:
 
 
 def _warn_unknown(kind: type) -> None:
-    if kind not in _warned:
-        _warned.add(kind)
+    if kind not in _warned and comm.rank() == 0:
         warnings.warn(
             f"tensors inside a {kind.__name__} are not seen by ZeRO's hooks; return a list, tuple, "
             f"dict or dataclass instead",
             stacklevel=4,
         )
+    _warned.add(kind)

@@ -230,7 +230,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss times the loss scale: in fp16 call `opt.scale(loss).backward()`."""
         self._scaled = True
-        return loss if self.loss_scale is None else loss * self.loss_scale.scale
+        return loss if self.loss_scale is None else self.loss_scale.apply(loss)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -58,6 +58,15 @@ class LossScale:
     def __init__(self, scale: float = 2.0**16, growth_interval: int = 2000):
         self.scale, self.growth_interval, self.good_steps = scale, growth_interval, 0
 
+    def apply(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss times the scale, in fp32: 2^16 is above the largest fp16 number, 65504.
+
+        The gradient of a loss that was itself computed in fp16 has to be below that as well, so
+        such a loss costs one skipped update, after which the scale is 2^15. A loss of
+        `out.float()` costs none.
+        """
+        return loss.to(torch.promote_types(loss.dtype, torch.float32)) * self.scale
+
     def update(self, overflow: bool) -> None:
         """Adapt after one step; every rank must pass the same `overflow`.
 

@@ -39,8 +39,9 @@ class ReleasedParameter(nn.Parameter):
             what = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
             raise RuntimeError(
                 f"{what} needs the data of {', '.join(names)}, which ZeRO-3 has released "
-                f"on this rank. Outside of the module that owns it a parameter is there only in "
-                f"`with opt.full_params():`"
+                f"on this rank. A parameter is there only while its unit runs (the block, layer "
+                f"or model that gathers it; zero.shard(..., units=[...]) makes smaller units) and "
+                f"in `with opt.full_params():`"
             )
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
@@ -58,6 +59,29 @@ def mark_released(p: nn.Parameter, name: str) -> None:
 def mark_present(p: nn.Parameter) -> None:
     """Let `p` be an ordinary parameter again."""
     p.__class__ = nn.Parameter
+
+
+def cannot_free(names: list[str]) -> RuntimeError:
+    """The error for parameters (some of these) whose memory has been given to somebody else."""
+    return RuntimeError(
+        f"NumPy or another process was given the memory of one of {', '.join(names[:9])}, so "
+        f"ZeRO-3 cannot free it. Give it a copy instead: p.detach().clone().numpy(). The "
+        f"parameters have moved to new memory, and the optimizer can be used on"
+    )
+
+
+def refuse_second_order(unit: str) -> None:
+    """Inside a backward pass: raise RuntimeError if it was started with create_graph=True.
+
+    The graph that such a pass builds keeps weights of `unit`, which are released behind it; its own
+    backward pass has no moment at which they could be gathered again.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            f"create_graph=True reached {unit}: the second backward pass would need parameters "
+            f"that ZeRO-3 releases in the first. Compute the loss and run both passes inside "
+            f"`with opt.full_params():`, or use stage 2"
+        )
 
 
 def _needs_data(func) -> bool:

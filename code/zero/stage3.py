@@ -35,6 +35,7 @@ from .meta import allocate_on_demand, materialize
 from .nested import tensors_in
 from .optimizer import ZeroOptimizer
 from .prefetch import Prefetcher
+from .released import cannot_free, refuse_second_order
 from .unit import Unit
 
 
@@ -99,7 +100,7 @@ class Zero3(ZeroOptimizer):
             if self.on_demand:
                 materialize(part.module, part.own, self.init)
             named = [(self.names[p], p) for p in part.own]
-            how = self.group, self.precision, self.offload
+            how = self.group, self.precision, self.offload, lambda: self.steps + 1
             self.units.append(Unit(part.name, part.module, named, *how))
         self.unit_of = {p: u for u in self.units for b in u.buckets for p in b.params}
         for part, unit in zip(parts, self.units, strict=True):
@@ -117,8 +118,14 @@ class Zero3(ZeroOptimizer):
             calls.append(self.before_forward(unit, tensors_in([args, kwargs])))
 
         def after(module, args, output):
-            if calls:
-                self.after_forward(unit, calls.pop(), tensors_in(output))
+            if not calls:
+                return output
+            call = calls.pop()
+            try:
+                output = output if self.pinned else unit.copy_views(output)
+            finally:  # whatever happens, release the unit
+                self.after_forward(unit, call, tensors_in(output))
+            return output
 
         unit.module.register_forward_pre_hook(before, with_kwargs=True)
         # always_call: also when forward raises, so that an exception leaves nothing gathered.
@@ -149,10 +156,12 @@ class Zero3(ZeroOptimizer):
             u.running -= 1
             if differentiable and running():
                 u.open = True  # recomputed: its backward comes right now
-            self._release(u)
+        self._release(*unit.needs)
 
     def _output_gradient(self, call: Call) -> None:
         """The gradient of an output has arrived; the first one begins the unit's backward."""
+        if not self.pinned:
+            refuse_second_order(call.unit.name)
         self.backward_end.arm()
         if not call.begun:
             call.begun = True
@@ -234,9 +243,20 @@ class Zero3(ZeroOptimizer):
             self.flight.start(bucket)
         self._release(unit)
 
-    def _release(self, unit: Unit) -> None:
-        if not (self.pinned or unit.open or unit.running):
+    def _release(self, *units: Unit) -> None:
+        """Release each of these that nobody needs any more.
+
+        Raises RuntimeError, afterwards, for parameters whose memory cannot be freed. They are in
+        new memory then, so that the optimizer can go on.
+        """
+        units = [u for u in units if not (self.pinned or u.open or u.running)]
+        shown = [b for u in units for b in u.shown]
+        for bucket in shown:
+            bucket.move()
+        for unit in units:
             unit.release()
+        if shown:
+            raise cannot_free([name for b in shown for name in b.names])
 
     # --- what the optimizer asks of a stage -----------------------------------------------------
 
@@ -264,16 +284,16 @@ class Zero3(ZeroOptimizer):
             for bucket in unit.trainable:
                 bucket.owned_grad = None
                 bucket.free_grad()
-            self._release(unit)
+        self._release(*self.units)
 
     def gather_all(self) -> None:
         """Every unit in full, until `release_all`; collective."""
         self.pinned = True
+        self.prefetcher.drop()  # else it would release the unit when another one is needed first
         for unit in self.units:
             unit.gather()
 
     def release_all(self) -> None:
         """Back to shards only."""
         self.pinned = False
-        for unit in self.units:
-            self._release(unit)
+        self._release(*self.units)

@@ -16,11 +16,14 @@ do: autograd's references would keep the full weights alive from forward to back
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 
+import torch
 from torch import nn
 
 from . import comm
 from .bucket import Bucket
+from .nested import take_apart, tensors_in
 from .offload import Offload
 from .precision import Precision
 from .released import mark_present, mark_released
@@ -38,7 +41,8 @@ class Unit:
     """The parameters of one part of the model, in one bucket for each dtype and trainability.
 
     `module` is the part of the model, `name` its name. `needs` are the units whose parameters the
-    module's forward uses: this one, and the owners of weights that are tied into it.
+    module's forward uses: this one, and the owners of weights that are tied into it. `step` gives
+    the number of the step, which the messages about a gather name.
     """
 
     def __init__(
@@ -49,8 +53,9 @@ class Unit:
         group: comm.Group,
         precision: Precision,
         offload: Offload,
+        step: Callable[[], int],
     ):
-        self.name, self.module, self.group = name, module, group
+        self.name, self.module, self.group, self.step = name, module, group, step
         kinds: dict[tuple, list[tuple[str, nn.Parameter]]] = {}
         for n, p in named:
             kinds.setdefault((p.dtype, p.requires_grad), []).append((n, p))
@@ -72,6 +77,42 @@ class Unit:
         """Does a trainable parameter still wait for its gradient in this backward pass?"""
         return any(b.missing for b in self.trainable)
 
+    @property
+    def shown(self) -> list[Bucket]:
+        """Buckets whose memory cannot be freed, because NumPy or another process sees it.
+
+        torch then never resizes the storage again, even when the array is long gone.
+        """
+        return [b for b in self.buckets if not b.flat.untyped_storage().resizable()]
+
+    def holds(self, t: torch.Tensor) -> bool:
+        """Is `t` one of the unit's parameters, or a view of one?"""
+        if t.layout is not torch.strided or type(t) not in (torch.Tensor, nn.Parameter):
+            return False
+        start = t.untyped_storage().data_ptr()
+        return any(b.flat.untyped_storage().data_ptr() == start != 0 for b in self.buckets)
+
+    def copy_views(self, output: object) -> object:
+        """The module's output, with copies in place of parameters and views of parameters.
+
+        A module may return a part of a weight (a table of positions, say), whose memory is about
+        to be freed. Raises RuntimeError if it lies in a container that cannot be rebuilt.
+        """
+
+        def held(t: torch.Tensor) -> bool:
+            return any(u.holds(t) for u in self.needs)
+
+        if not any(held(t) for t in tensors_in(output)):
+            return output
+        tensors, rebuild = take_apart(output)
+        output = rebuild([t.clone() if held(t) else t for t in tensors])
+        if any(held(t) for t in tensors_in(output)):
+            raise RuntimeError(
+                f"{self.name} returns a view of its parameters, which ZeRO-3 releases now, inside "
+                f"a {type(output).__name__}; return a copy of it (.clone())"
+            )
+        return output
+
     def start_gather(self) -> None:
         """Begin to fill the full buffers; the unit is then GATHERING. Collective.
 
@@ -88,10 +129,10 @@ class Unit:
         if self.state is not State.SHARDED:
             return
         self.state = State.GATHERING
+        what = f"parameters of {self.name}, step {self.step()}"
         for b in self.buckets:
             b.flat.untyped_storage().resize_(b.flat.numel() * b.flat.element_size())
             b.owned(b.flat).copy_(b.shard)
-            what = f"parameters of {self.name}"
             self.works.append(comm.all_gather(b.flat, group=self.group, name=what, async_op=True))
 
     def gather(self) -> None:

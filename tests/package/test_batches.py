@@ -138,10 +138,7 @@ def leaver_case(rank, n, stage):
     train_sharded(model, opt, 5 if rank == 0 else 4)
 
 
-GATHERS = pytest.mark.xfail(strict=True, reason="stage 3 waits in a gather that names no step")
-
-
-@pytest.mark.parametrize("stage", [pytest.param(s, marks=GATHERS) if s == 3 else s for s in STAGES])
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_rank_that_leaves_early_is_named(stage):
     """(case B17) Without `join`: an error that names the step and who left, not a hang."""
     with pytest.raises(zero.RankError, match=r"rank 1 (had returned|has left)") as error:

@@ -191,6 +191,33 @@ def test_norms_are_those_of_the_unscaled_gradient(stage):
         assert "opt.scale(loss).backward()" in text
 
 
+def fp16_itself_case(rank, n, stage):
+    """A loss that is fp16 itself: 2.0 times 2^16 is not an fp16 number any more."""
+    model, opt = sharded(rank, n, stage, precision="fp16", make=lambda: nn.Linear(7, 5))
+    trace = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step in range(3):
+            loss = loss_of(model, *(t.half() for t in rows(step, rank, n))) * 0.01 + 2.0
+            scaled = opt.scale(loss)
+            trace.append((loss.dtype, scaled.dtype, scaled.item() / loss.item()))
+            scaled.backward()
+            opt.step()
+            opt.zero_grad()
+            trace.append((opt.stepped, opt.loss_scale.scale))
+    return trace
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_loss_in_fp16_is_scaled_in_fp32(stage):
+    """Its gradient, 2^16, is too large as well: that costs one update, as any overflow does."""
+    for trace in on_ranks(fp16_itself_case, 2, stage):
+        scaled, steps = trace[::2], trace[1::2]
+        assert {(a, b) for a, b, _ in scaled} == {(torch.float16, torch.float32)}
+        assert [factor for *_, factor in scaled] == [2.0**16, 2.0**15, 2.0**15]
+        assert steps == [(False, 2.0**15), (True, 2.0**15), (True, 2.0**15)]
+
+
 def test_the_loss_scale_by_itself():
     scale = LossScale(scale=4.0, growth_interval=3)
     for overflow, wanted in [
