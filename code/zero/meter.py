@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .clock import Clock, patched
@@ -102,9 +103,11 @@ class Meter(TorchDispatchMode):
         self._undo.close()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if any(issubclass(t, FakeTensor) for t in types):
+            return func(*args, **kwargs)  # DTensor tries an operation out on shapes without memory
         if any(t not in (torch.Tensor, nn.Parameter) for t in types):
             return NotImplemented  # a subclass (DTensor) unwraps first; its parts come here then
-        kwargs = kwargs or {}
         for tensor in _tensors_in((args, kwargs)):
             self._follow(tensor)
         result = func(*args, **kwargs)
