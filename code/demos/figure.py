@@ -1,4 +1,4 @@
-"""The picture of `compare`: loss, memory, traffic and time, stage by stage."""
+"""The picture of `compare`: memory along a step, then loss, memory, traffic and time by stage."""
 
 from __future__ import annotations
 
@@ -10,39 +10,61 @@ matplotlib.use("Agg")  # a file, no window
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
 from matplotlib.ticker import MaxNLocator
 
+from course.style import COLORS, LABELS
 from demos.measure import MODEL_STATES
 from demos.results import Comparison, Run
+from zero.meter import KINDS
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLOURS = {
-    "parameters": "#0072B2",
-    "gradients": "#E69F00",
-    "optimizer": "#009E73",
-    "communication": "#CC79A7",
-    "activations": "#BBBBBB",
-    "counters": "#000000",
-    "forward": "#56B4E9",
-    "backward": "#0072B2",
-}
+# The colours of the lessons, and three more.
+COLOURS = {**COLORS, "counters": "#000000", "forward": "#BBBBBB", "backward": "#777777"}
 
 
 def draw(comparison: Comparison, file: Path) -> None:
     """Write the picture to `file`, a PNG."""
     runs = comparison.runs
-    picture, ((top_left, top_right), (low_left, low_right)) = plt.subplots(
-        2, 2, figsize=(11, 7.5), layout="constrained"
-    )
+    picture = plt.figure(figsize=(12, 7), layout="constrained")
     picture.suptitle(
         f"{comparison.task}: {comparison.world_size} ranks, {runs[0].precision}", fontsize=12
     )
-    _losses(top_left, runs)
-    _memory(top_right, runs)
-    _traffic(low_left, runs)
-    _time(low_right, runs)
+    above, below = picture.subfigures(2, 1, height_ratios=(5, 4))
+    _along_a_step(above, runs)
+    losses, kept, traffic, time = below.subplots(1, 4)
+    _losses(losses, runs)
+    _kept(kept, runs)
+    _traffic(traffic, runs)
+    _time(time, runs)
     picture.savefig(file, dpi=120, format="png")
     plt.close(picture)
+
+
+def _along_a_step(picture: SubFigure, runs: list[Run]) -> None:
+    """A panel for each stage: what is alive in forward, in backward and in the update."""
+    panels = picture.subplots(1, len(runs), sharey=True, squeeze=False)[0]
+    alive = [run.ranks[0].alive for run in runs]
+    most = max(step.live.sum(0).max() for step in alive)
+    # What would not be seen, as the optimizer's step counters, is not in the legend either.
+    kinds = [k for k in range(len(KINDS)) if any(a.live[k].max() > most / 200 for a in alive)]
+    for axes, run, step in zip(panels, runs, alive, strict=True):
+        axes.stackplot(
+            step.place,
+            step.live[kinds] / 1e6,
+            labels=[LABELS.get(KINDS[k], KINDS[k]) for k in kinds],
+            colors=[COLOURS[KINDS[k]] for k in kinds],
+            step="post",
+            linewidth=0,
+        )
+        axes.set(title=run.name, xlim=(0, 3), xticks=(0.5, 1.5, 2.5))
+        axes.set_xticklabels(("forward", "backward", "step"))
+        axes.tick_params(axis="x", length=0)
+        for border in (1, 2):
+            axes.axvline(border, color="white", linewidth=1)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("MB alive on rank 0")
+    handles, labels = panels[0].get_legend_handles_labels()
+    picture.legend(handles[::-1], labels[::-1], loc="outside right center", frameon=False)
 
 
 def _losses(axes: Axes, runs: list[Run]) -> None:
@@ -56,13 +78,12 @@ def _losses(axes: Axes, runs: list[Run]) -> None:
     axes.legend()
 
 
-def _memory(axes: Axes, runs: list[Run]) -> None:
+def _kept(axes: Axes, runs: list[Run]) -> None:
     kinds = {kind: [run.ranks[0].memory[kind] for run in runs] for kind in MODEL_STATES}
     _stack(axes, runs, kinds, 1e6)
     peaks = [run.ranks[0].peak / 1e6 for run in runs]
-    axes.plot(range(len(runs)), peaks, "kv", label="peak in a step")
-    axes.set(title="Memory of rank 0: kept between steps, and peak", ylabel="MB")
-    axes.legend()
+    axes.plot(range(len(runs)), peaks, "kv", label="peak")
+    axes.set(title="Kept between steps, and peak", ylabel="MB on rank 0")
 
 
 def _traffic(axes: Axes, runs: list[Run]) -> None:
@@ -77,7 +98,7 @@ def _traffic(axes: Axes, runs: list[Run]) -> None:
         title="Sent by rank 0 in a step", ylabel="MB", xticks=places, ylim=(0, 1.3 * max(sent))
     )
     axes.set_xticklabels([run.name for run in runs])
-    axes.legend(loc="upper left", ncols=2)
+    axes.legend(loc="upper left")
 
 
 def _time(axes: Axes, runs: list[Run]) -> None:

@@ -9,15 +9,28 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
 import zero
 from demos.settings import MOMENTS, Training
 from zero import comm, formulas
-from zero.meter import Clock, Meter
+from zero.meter import KINDS, Clock, Meter, Moment
 
 MODEL_STATES = ("parameters", "gradients", "optimizer")
+
+
+@dataclass
+class Alive:
+    """What was alive on one rank over one step: `live` [kinds, moments] in bytes.
+
+    `place` [moments] is where in the step: from 0 to 1 in forward, to 2 in backward, to 3 in the
+    update. Within each of them it runs with time.
+    """
+
+    place: np.ndarray
+    live: np.ndarray
 
 
 @dataclass
@@ -25,7 +38,7 @@ class Measured:
     """One rank at one stage. Bytes, seconds a step.
 
     `weights` is a digest of the final weights: equal digests are bitwise equal weights. `at_peak`
-    is what was alive, by kind, when the total was highest.
+    is what was alive, by kind, when the total was highest; `alive` is the way there and back.
     """
 
     parameters: int
@@ -34,6 +47,7 @@ class Measured:
     memory_predicted: dict[str, int]
     memory: dict[str, int]
     at_peak: dict[str, int]
+    alive: Alive
     sent_predicted: int
     sent: int
     seconds: dict[str, float]
@@ -73,7 +87,7 @@ def measure(rank: int, world_size: int, training: Training, stage: int) -> Measu
     with comm.record() as log, Clock(model, opt) as clock:
         losses += steps(untimed, training.steps)
     weights = digest(model, opt)
-    memory, at_peak = memory_of_a_step(model, opt, batches(training.steps))
+    memory, at_peak, alive = memory_of_a_step(model, opt, batches(training.steps))
     predicted, sent = predictions(opt, MOMENTS[training.optimizer])
     return Measured(
         parameters=sum(b.layout.numel for b in opt.buckets),
@@ -82,6 +96,7 @@ def measure(rank: int, world_size: int, training: Training, stage: int) -> Measu
         memory_predicted=predicted,
         memory=memory,
         at_peak=at_peak,
+        alive=alive,
         sent_predicted=sent,
         sent=log.bytes() // (training.steps - untimed),
         seconds=clock.per_step(),
@@ -116,13 +131,35 @@ def digest(model: nn.Module, opt: zero.ZeroOptimizer) -> str:
 
 def memory_of_a_step(
     model: nn.Module, opt: zero.ZeroOptimizer, batch: tuple
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes by kind: of the model states after one more step, and of all at its peak."""
+) -> tuple[dict[str, int], dict[str, int], Alive]:
+    """Bytes by kind of one more step: the model states after it, all at its peak, all along it."""
     opt.zero_grad()
-    with Meter(model, opt) as meter:
+    with Clock(model, opt) as clock, Meter(model, opt) as meter:
         train_step(model, opt, batch)
         live = meter.live()
-    return {kind: live[kind] for kind in MODEL_STATES}, meter.at_peak()
+    kept = {kind: live[kind] for kind in MODEL_STATES}
+    return kept, meter.at_peak(), along_the_step(meter, clock)
+
+
+def along_the_step(meter: Meter, clock: Clock) -> Alive:
+    """What `meter` saw, placed in the step that `clock` saw."""
+    parts = {event.part: event for event in clock.events}
+    borders = [parts[part].start for part in ("forward", "backward", "optimizer")]
+    borders.append(parts["optimizer"].end)
+    moments = since_the_start(meter)
+    seconds = [moment.seconds for moment in moments]
+    return Alive(np.interp(seconds, borders, range(4)), bytes_by_kind(moments))
+
+
+def since_the_start(meter: Meter) -> list[Moment]:
+    """The meter's moments, without those in which it finds what exists already, one by one."""
+    moments = meter.timeline()
+    return moments[[moment.name for moment in moments].index("start") :]
+
+
+def bytes_by_kind(moments: list[Moment]) -> np.ndarray:
+    """[kinds, moments]."""
+    return np.array([[moment.live[kind] for moment in moments] for kind in KINDS])
 
 
 def predictions(opt: zero.ZeroOptimizer, moments: int) -> tuple[dict[str, int], int]:

@@ -13,10 +13,10 @@ import numpy as np
 
 import zero
 from demos import profile_report, settings
-from demos.measure import train_step
+from demos.measure import bytes_by_kind, since_the_start, train_step
 from demos.settings import Training
 from zero import comm
-from zero.meter import KINDS, Clock, Event, Meter, Moment
+from zero.meter import Clock, Event, Meter
 
 WARM_UP = 3  # steps before: states are made, the order of ZeRO-3's units is learnt
 SECONDS = 600.0
@@ -69,9 +69,7 @@ def profile(rank: int, world_size: int, training: Training, stage: int) -> Timel
         train_step(model, opt, metered)
         meter.live()  # names what the step has left
     events, slow_events = in_order(clock.events), in_order(slow.events)
-    moments = meter.timeline()
-    # Before that mark the meter finds, one by one, the tensors that exist already.
-    moments = moments[[moment.name for moment in moments].index("start") :]
+    moments = since_the_start(meter)
     seconds = align(np.array([moment.seconds for moment in moments]), slow_events, events)
     return Timeline(with_bytes(events, log), seconds, bytes_by_kind(moments))
 
@@ -107,8 +105,3 @@ def with_bytes(events: list[Event], log: comm.Log) -> list[tuple[Event, int | No
     """Each event, and what `comm` has logged for it: both are in the order of their start."""
     sent = iter([entry.bytes for entry in log.entries])
     return [(e, next(sent, None) if e.part == "communication" else None) for e in events]
-
-
-def bytes_by_kind(moments: list[Moment]) -> np.ndarray:
-    """[kinds, moments]."""
-    return np.array([[moment.live[kind] for moment in moments] for kind in KINDS])
