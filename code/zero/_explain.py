@@ -186,6 +186,14 @@ def raised(failure: Failure) -> list[str]:
     return [f"raised {failure.type}" + f": {message}" * bool(message), *lines_of(place)]
 
 
+def dropped(ranks: list[int]) -> str:
+    """The likely reason of a deadlock in which messages come to these ranks that nobody takes."""
+    return (
+        f"{_ranks(ranks)} received a message that nothing waits for any more: a collective was "
+        f"started there (async_op=True) and its Work was dropped. Keep every Work and wait for it."
+    )
+
+
 def waiting(place: Place) -> list[str]:
     """What a running rank does, and its lines."""
     if not place.frames:

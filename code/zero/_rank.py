@@ -15,6 +15,7 @@ import itertools
 import linecache
 import os
 import pickle
+import re
 import shutil
 import signal
 import sys
@@ -62,7 +63,7 @@ def main(
 
 
 def _listen(rank: int, folder: str, pipe: Connection, sending: threading.Lock) -> None:
-    """Answer each "where" with work done so far, stack, place; end when the pipe closes."""
+    """Answer each "where" with work done and spun so far, stack, place; end with the pipe."""
     main_thread = threading.main_thread().ident
     while True:
         try:
@@ -73,7 +74,7 @@ def _listen(rank: int, folder: str, pipe: Connection, sending: threading.Lock) -
         stack = list(itertools.takewhile(lambda frame: frame.module != __name__, stack))
         lines = hash(tuple((frame.file, frame.line) for frame in stack))
         with sending, contextlib.suppress(OSError):
-            pipe.send(("place", (_work(), lines, _explain.place_of(stack))))
+            pipe.send(("place", (*_work(), lines, _explain.place_of(stack))))
     if rank == 0:
         shutil.rmtree(folder, ignore_errors=True)  # in case the launching process was killed
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
@@ -82,15 +83,28 @@ def _listen(rank: int, folder: str, pipe: Connection, sending: threading.Lock) -
     os._exit(0)
 
 
-def _work() -> float:
-    """A number that stands still only while nothing happens in this rank: its CPU seconds.
+def _work() -> tuple[float, float]:
+    """Two numbers that stand still only while nothing happens in this rank.
 
-    Under NCCL it never stands still: the device may be at work while the CPU waits.
+    The first are its CPU seconds. Those of the calling thread, which answers, do not count: on a
+    busy machine an answer may be charged for many milliseconds. Nor do those of gloo's network
+    thread, which spins for ever after a message has come that nobody receives; they are the second
+    number. What that thread sends counts in its place, 10 MB like a second. Under NCCL the first
+    number never stands still: the device may be at work while the CPU waits.
     """
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_initialized() and "nccl" in dist.get_backend():
-        return time.monotonic()
-    return time.process_time()
+        return time.monotonic(), 0.0
+    cpu, network, sent = time.process_time() - time.thread_time(), 0.0, 0
+    with contextlib.suppress(OSError, AttributeError):  # Linux only
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/stat") as file:
+                name, _, fields = file.read().rpartition(")")
+            if name.endswith("(gloo_tcp_loop"):
+                network += sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+        with open("/proc/self/io") as file:
+            sent = int(re.search(r"wchar: (\d+)", file.read())[1])
+    return cpu - network + sent / 1e7, network
 
 
 def _keep_output(folder: str, rank: int) -> None:

@@ -1,8 +1,9 @@
 """Watches running ranks: hears results and failures, recognises deadlocks, gathers the report.
 
-A rank counts as waiting for ever if it stands in one collective, at one line, and its process uses
-no CPU time meanwhile. When every rank that still runs does so for PATIENCE seconds, nobody can
-ever go on: that is a deadlock. A rank that computes, sleeps or transfers data is not waiting.
+A rank counts as waiting for ever if it stands in one collective, at one line, and its process
+neither computes nor sends meanwhile. When every rank that still runs does so for PATIENCE seconds,
+nobody can ever go on: that is a deadlock. A rank that computes, sleeps or transfers data is not
+waiting.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from ._explain import Failure, Place
 
 TICK = 0.25  # seconds between two questions to the ranks
 PATIENCE = 2.5  # seconds without any movement after which waiting ranks count as deadlocked
-IDLE = 0.05  # CPU seconds that a waiting rank may use meanwhile (answering takes some)
-FRESH = 1.0  # seconds for which an answer counts
+IDLE = 0.1  # CPU seconds that a waiting rank may use meanwhile
+SPINNING = 0.5  # CPU seconds meanwhile of a network thread that has nothing to do
+FRESH = 2.0  # seconds for which an answer counts
 LAST_WORDS = 1.0  # seconds for the other ranks to fail as well, or to come to a collective
 BRIEFLY = 0.05  # seconds between two questions then
 MOST_OUTPUT = 1 << 20  # bytes of a rank's output that are shown, the last ones
@@ -42,7 +44,8 @@ class Peer:
         self.place: Place | None = None  # where it was when it last answered
         self.still_since: float | None = None  # since when it has waited at that place
         self._asked, self._answered = False, 0.0
-        self._stack, self._cpu = 0, 0.0
+        self._stack, self._cpu, self._spun = 0, 0.0, 0.0
+        self.spins = False  # is its network thread busy with a message that nobody receives?
 
     def ask(self) -> None:
         """Ask where the rank is; the answer comes through `hear`."""
@@ -69,12 +72,13 @@ class Peer:
         if self.state == "running" and self.exitcode is not None:
             self.state = "died"
 
-    def _stands(self, cpu: float, stack: int, place: Place) -> None:
+    def _stands(self, cpu: float, spun: float, stack: int, place: Place) -> None:
         self._asked, self._answered = False, time.monotonic()
         moved = stack != self._stack or cpu - self._cpu > IDLE
         if moved or self.still_since is None or not place.collective:
             self.still_since = self._answered if place.collective else None
-            self._stack, self._cpu = stack, cpu
+            self._stack, self._cpu, self._spun = stack, cpu, spun
+        self.spins = spun - self._spun > SPINNING
         self.place = place
 
     def waits_for(self, seconds: float) -> bool:
@@ -172,6 +176,8 @@ class Watch:
         lines = []
         if reason == "deadlock":
             lines = ["deadlock: no rank can go on, each waits for another one"]
+            if spinning := [peer.number for peer in self.peers if peer.spins]:
+                lines += [_explain.dropped(spinning)]
         if reason == "timeout":
             lines = [f"not done after {self.timeout:g} s (timeout={self.timeout:g})"]
         others = [peer for peer in self.peers if peer not in causes]
