@@ -117,34 +117,45 @@ class Recompute(torch.autograd.Function):
                 "without `inputs`, not torch.autograd.grad"
             )
         call, last = ctx.call, not torch._C._autograd._get_current_graph_task_keep_graph()
+        if call.kept is None:
+            raise RuntimeError(
+                f"a second backward pass through {call.name}: the first one needed "
+                f"retain_graph=True"
+            )
         try:
             inputs = call.restore(ctx.saved_tensors, last)
-            outputs = recompute(call, inputs)
-            pairs = [(o, g) for o, g in zip(outputs, grads) if o.requires_grad and g is not None]
-            if pairs:
-                torch.autograd.backward(*zip(*pairs))
+            into_inputs = recompute(call, inputs, grads)
         finally:
             if last:
                 call.forget()
-        return None, None, *(x.grad for x in inputs)
+        return None, None, *into_inputs
 
 
-def recompute(call: Call, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors that the block returns for `inputs`, under the conditions of the first run.
+def recompute(
+    call: Call, inputs: Sequence[Tensor], grads: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Run the block again on `inputs`, now with a graph, and go backward through that graph.
 
-    The graph is recorded. Afterwards the random state is what it was before: backward must not
-    change the numbers that the program draws next.
+    `inputs` are leaves: nothing is behind them. `grads` are the gradients of the tensors that the
+    block returned, in order, None where none has come. Those of weights are added to their `.grad`,
+    as always; those of `inputs` are returned, in order, None where there is none.
+
+    The second run has the conditions of the first, so it draws the same random numbers. Afterwards
+    the random state is what it was before: backward must not change what the program draws next.
+    An output that needs no gradient (a whole number, say) takes no part.
     """
     with torch.enable_grad(), call.conditions.restored():
         outputs, _ = take_apart(call.run(inputs))
-    return outputs
+    pairs = [(o, g) for o, g in zip(outputs, grads) if o.requires_grad and g is not None]
+    if pairs:
+        torch.autograd.backward(*zip(*pairs))
+    return [x.grad for x in inputs]
 
 
 class Call:
     """One call of a block: what is needed to make it a second time.
 
-    `kept` says for every tensor argument where it is; `previous` is the call before this one that
-    put something into a store, whose checkpoint backward needs next.
+    `kept` says for every tensor argument where it is.
     """
 
     latest: weakref.ref[Call] | None = None
@@ -163,7 +174,15 @@ class Call:
         if self.name == "function":
             self.name = block.__name__
         self.kept: list[Kept] | None = None
-        self.previous: weakref.ref[Call] | None = None
+        self._previous: weakref.ref[Call] | None = None
+
+    @property
+    def previous(self) -> Call | None:
+        """The call before this one that put something into a store; None if there is none (now).
+
+        Backward goes from the last call to the first, so it needs what that one has put there next.
+        """
+        return self._previous and self._previous()
 
     def run(self, tensors: Sequence[Tensor]) -> object:
         """The block's result for these tensor arguments."""
@@ -174,22 +193,22 @@ class Call:
         """Fill `kept` and the store; return the tensors that autograd is to hold."""
         self.kept = [keep(t, self.partition, self.store) for t in tensors]
         if self.store is not None:
-            self.previous, Call.latest = Call.latest, weakref.ref(self)
+            self._previous, Call.latest = Call.latest, weakref.ref(self)
         return [t for t, kept in zip(tensors, self.kept) if kept.held is None]
 
     def restore(self, saved: Sequence[Tensor], last: bool) -> list[Tensor]:
-        """The arguments again, without a graph behind them; `saved` is what autograd has held."""
-        if self.kept is None:
-            raise RuntimeError(
-                f"a second backward pass through {self.name}: the first one needed "
-                f"retain_graph=True"
-            )
+        """The tensor arguments again, in order, without a graph behind them.
+
+        What waits in a store is fetched: first this call's own, then, before anything is waited
+        for, the previous call's, which arrives while this block is recomputed. No other's: each
+        takes memory from then on. `saved` are the arguments that autograd has held, in order.
+        `last` says whether this is their last backward pass, after which parts may be freed.
+        """
         self.fetch()
-        before = self.previous and self.previous()
-        if before is not None:
-            before.fetch()  # it arrives while this block is recomputed
-        saved = iter(saved)
-        return [k.restore(next(saved) if k.held is None else None, last) for k in self.kept]
+        if self.previous is not None:
+            self.previous.fetch()
+        rest = iter(saved)
+        return [k.restore(next(rest) if k.held is None else None, last) for k in self.kept]
 
     def fetch(self) -> None:
         """Start to bring back what is in a store."""

@@ -16,10 +16,11 @@ from .flat import shard_bounds
 
 
 def keep_part(x: Tensor, group: comm.Group) -> Tensor:
-    """This rank's 1/M of x, which all ranks of the group have: a flat copy [ceil(numel / M)].
+    """This rank's 1/M of x, which all M ranks of the group have: a flat copy [ceil(numel / M)].
 
-    The last ranks' parts end with zeros where M does not divide. A copy, since a view would keep
-    all of x in memory.
+    Rank r of the group takes the r-th range of that length of the elements in their order, with x's
+    dtype. Where M does not divide, the last ranks' parts end with zeros. A copy, since a view would
+    keep all of x in memory.
     """
     start, end = shard_bounds(x.numel(), comm.world_size(group), comm.rank(group))
     own = x.reshape(-1)[start:end]
@@ -29,7 +30,11 @@ def keep_part(x: Tensor, group: comm.Group) -> Tensor:
 
 
 def gather_parts(part: Tensor, shape: torch.Size, group: comm.Group, name: str = "") -> Tensor:
-    """x of this shape from every rank's `keep_part` of it. Collective."""
+    """x of this shape from every rank's `keep_part` of it, on each rank. Collective.
+
+    One all-gather over the group: a rank sends its part to each of the M - 1 others. `name` goes
+    along; with it gloo ranks notice that they do not have parts of the same tensor.
+    """
     m, r, length = comm.world_size(group), comm.rank(group), part.numel()
     flat = part.new_empty(m * length)
     flat[r * length : (r + 1) * length] = part

@@ -1,0 +1,188 @@
+"""The checks of `zero.partition.gather_parts`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from activation_checks import groups, trainings
+from course.checks import compare_tensors, exercise, fail, on_ranks, require, same_as, show
+from zero import comm, partition
+from zero.activations import checkpoint
+from zero.traffic import Traffic
+
+PATH = "zero.partition.gather_parts"
+ODD = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, 1e-45])  # must come back to the last bit
+
+
+@torch.no_grad()
+def gather_everything(rank: int, world_size: int) -> dict:
+    """Every shape and dtype in every group: the whole, bytes sent, bytes of the part.
+
+    Ends at the first error: the other ranks may be anywhere then.
+    """
+    found = {}
+    for size, (group, m, r) in groups.groups_of(rank).items():
+        cases = [(shape, torch.float32) for shape in groups.SHAPES]
+        if size == groups.WORLD - 1:
+            cases += [((7, 5), dtype) for dtype in groups.DTYPES]
+        things = {(size, *case): groups.tensor(*case) for case in cases} | {(size, "odd"): ODD}
+        for key, x in things.items():
+            try:
+                found[key] = _gather(x, m, r, group)
+            except (RuntimeError, IndexError, ValueError, TypeError) as error:
+                found[key] = f"{type(error).__name__}: {error}", 0, 0, True
+                return found
+    return found
+
+
+def _gather(x: Tensor, m: int, r: int, group) -> tuple:
+    part = groups.part_of(x, m, r)
+    before = part.clone()
+    with Traffic() as traffic:
+        got = partition.gather_parts(part, x.shape, group, "a test")
+    kept = got.clone() if isinstance(got, Tensor) else got
+    return kept, traffic.bytes(floating=True), part.nbytes, torch.equal(part, before)
+
+
+@cache
+def gathered() -> list[dict]:
+    return on_ranks(gather_everything, groups.WORLD)
+
+
+def compare_whole(x: Tensor, key: tuple, rank: int) -> None:
+    """Fail unless `rank` has got x from the parts, in the groups of size key[0]."""
+    m, r = groups.place(rank, key[0])
+    got = gathered()[rank][key][0] if key in gathered()[rank] else "an error before"
+    what = f"{x.numel()} elements from the parts of {m} ranks, on rank {r} of them"
+    if isinstance(got, str):
+        clue = "" if m == groups.WORLD else "\nM and r are those of the group, not of the world."
+        fail(f"{what}: {got}{clue}", "group-ignored" if clue else "")
+    own = _alone(x, m, r, "own-part", "only this rank's own part is there; gather the others'")
+    first = _alone(
+        x, m, 0, "not-in-place", "only rank 0's part came. Range r must hold rank r's own part"
+    )
+    known = [
+        first if gathered()[rank][key][1] else own,
+        _in_reverse(x, m),
+        _padding_left(x, m),
+    ]
+    compare_tensors(x, got, what, known=known)
+
+
+def _alone(x: Tensor, m: int, r: int, mistake: str, sentence: str):
+    """Recognise the part of rank r among zeros."""
+    length = -(-x.numel() // m)
+    wrong = x.new_zeros(m * length)
+    wrong[r * length : (r + 1) * length] = groups.part_of(x, m, r)
+    return same_as(wrong[: x.numel()].view(x.shape), mistake, sentence)
+
+
+def _in_reverse(x: Tensor, m: int):
+    def recognise(expected, got):
+        parts = [groups.part_of(x, m, r) for r in reversed(range(m))]
+        wrong = torch.cat(parts)[: x.numel()].view(x.shape)
+        found = got.shape == wrong.shape and torch.equal(got, wrong)
+        return ("wrong-order", "the parts come in reverse order") if found and m > 1 else None
+
+    return recognise
+
+
+def _padding_left(x: Tensor, m: int):
+    def recognise(expected, got):
+        parts = torch.cat([groups.part_of(x, m, r) for r in range(m)])
+        found = got.numel() == parts.numel() > x.numel()
+        return ("padding-left", "the zeros at the end are no part of x") if found else None
+
+    return recognise
+
+
+@exercise(PATH)
+def test_whole_by_hand():
+    """Seven numbers from the parts of four ranks"""
+    for rank in range(groups.WORLD):
+        compare_whole(groups.tensor((7,)), (4, (7,), torch.float32), rank)
+
+
+@exercise(PATH)
+@pytest.mark.parametrize("size", groups.SIZES)
+def test_whole_every_size(size):
+    """Groups of one to four ranks, every shape, lengths that do not divide"""
+    for rank in range(groups.WORLD):
+        for shape in groups.SHAPES:
+            compare_whole(groups.tensor(shape), (size, shape, torch.float32), rank)
+
+
+@exercise(PATH)
+def test_bytes():
+    """A rank sends its part once to each other rank of the group, and no more"""
+    for rank, seen in enumerate(gathered()):
+        for size in groups.SIZES:
+            m, _ = groups.place(rank, size)
+            _, sent, part, alone = seen[size, (7, 5), torch.float32]
+            require(alone, f"The part itself was changed (rank {rank}).", "part-changed")
+            text = f"Rank {rank} in a group of {m} has sent {sent} bytes; its part has {part}, and "
+            text += f"there are {m - 1} others: {part * (m - 1)}."
+            double = f"{text} An all-reduce sends twice as much: it also adds."
+            require(m == 1 or sent != 2 * part * (m - 1), double, "all-reduce")
+            require(sent == part * (m - 1), text, "bytes")
+
+
+@exercise(PATH)
+def test_whole_dtypes():
+    """16 bits stay 16 bits, and 64 stay 64"""
+    for dtype in groups.DTYPES:
+        for rank in range(groups.WORLD):
+            compare_whole(groups.tensor((7, 5), dtype), (3, (7, 5), dtype), rank)
+            m, _ = groups.place(rank, 3)
+            _, sent, part, _ = gathered()[rank][3, (7, 5), dtype]
+            text = f"A part in {dtype} has {part} bytes; {sent} were sent to {m - 1} others. It "
+            require(sent == part * (m - 1), f"{text}must travel in its own dtype.", "sent-in-fp32")
+
+
+@exercise(PATH)
+def test_bits():
+    """What comes back is what was there, to the last bit: -0.0 and infinities too"""
+    for rank, seen in enumerate(gathered()):
+        for size in groups.SIZES:
+            got = seen[size, "odd"][0]
+            same = torch.equal(got.view(torch.int32), ODD.view(torch.int32))
+            text = f"{got.tolist()} on rank {rank}, from {ODD.tolist()}"
+            require(same, f"{text}: parts must be moved, not calculated with.", "calculated")
+
+
+def different_batches(rank: int, world_size: int) -> tuple[str, Tensor | None, Tensor]:
+    """A checkpoint divided over ranks whose inputs differ: the error, or the gradient."""
+    x = (torch.arange(7.0) + 10 * rank).requires_grad_()
+    loss = checkpoint(torch.square, x, partition=torch.distributed.group.WORLD).sum()
+    right = 2 * x.detach()
+    try:
+        loss.backward()
+    except comm.MismatchError as error:
+        return str(error), None, right
+    return "", x.grad, right
+
+
+@exercise(PATH)
+def test_data_parallel():
+    """Ranks with different batches are told so, before anything wrong is computed"""
+    for rank, (error, got, right) in enumerate(on_ranks(different_batches, 2)):
+        if not error:
+            fail(
+                f"Two data-parallel ranks, whose inputs differ, have divided a checkpoint, and "
+                f"nobody noticed. Rank {rank}'s gradient:\n"
+                f"expected  {show(right)}\ngot       {show(got)}\n"
+                f"Give `name` to the collective: it holds a sum of all elements, and gloo ranks "
+                f"compare their names.",
+                "name-dropped",
+            )
+
+
+@exercise(PATH)
+@pytest.mark.parametrize("what", ["bits", "bytes"])
+def test_gathers_and_trains(what):
+    """Training on groups of one to four ranks, each with its part of the checkpoints"""
+    (trainings.trains if what == "bits" else trainings.costs)(PATH)

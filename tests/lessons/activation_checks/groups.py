@@ -1,0 +1,48 @@
+"""Four ranks in groups of four, of three and one, and of two: where the checks run."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+WORLD = 4
+SIZES = (4, 3, 2)  # the world first: there no group can be forgotten; 3 leaves a group of one
+SHAPES = [(7,), (7, 5), (2, 3, 4), (3,), (1,), (), (0, 4)]
+DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+
+
+def members(size: int) -> list[list[int]]:
+    """The ranks of the world cut into groups of `size`; what is left over forms the last one."""
+    return [list(range(i, min(i + size, WORLD))) for i in range(0, WORLD, size)]
+
+
+def groups_of(rank: int) -> dict[int, tuple[dist.ProcessGroup, int, int]]:
+    """By the size that was cut: this rank's group, its number of ranks, and this rank's place."""
+    found = {}
+    for size in SIZES:
+        for ranks in members(size):
+            group = dist.new_group(ranks)
+            if rank in ranks:
+                found[size] = group, len(ranks), ranks.index(rank)
+    return found
+
+
+def place(rank: int, size: int) -> tuple[int, int]:
+    """Number of ranks in the group that `rank` has when groups of `size` are cut; its place."""
+    ranks = next(r for r in members(size) if rank in r)
+    return len(ranks), ranks.index(rank)
+
+
+def tensor(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """1, 2, 3, ... in this shape, so that every number tells its place."""
+    numel = torch.Size(shape).numel()
+    return torch.arange(1.0, numel + 1).view(shape).to(dtype)
+
+
+def part_of(x: Tensor, m: int, r: int) -> Tensor:
+    """What rank r of m keeps of x."""
+    length = -(-x.numel() // m)
+    flat = x.reshape(-1)
+    padded = torch.cat([flat, flat.new_zeros(m * length - flat.numel())])
+    return padded[r * length : (r + 1) * length].clone()

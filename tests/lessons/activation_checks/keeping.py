@@ -1,0 +1,153 @@
+"""The checks of `zero.partition.keep_part`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from activation_checks import groups, trainings
+from course.checks import compare_tensors, exercise, fail, on_ranks, require, same_as
+from zero import partition
+from zero.traffic import Traffic
+
+PATH = "zero.partition.keep_part"
+
+
+@torch.no_grad()
+def keep_everything(rank: int, world_size: int) -> dict:
+    """Every shape and dtype in every group: the part, the bytes behind it; what was sent."""
+    found, of_size = {}, groups.groups_of(rank)
+    with Traffic() as traffic:
+        for size, (group, _, _) in of_size.items():
+            for shape in groups.SHAPES:
+                for dtype in groups.DTYPES:
+                    x = groups.tensor(shape, dtype)
+                    found[size, shape, dtype] = _keep(x, group)
+            across = groups.tensor((7, 5)).T  # its elements do not lie in their order
+            found[size, "across"] = _keep(across, group)
+    return {"parts": found, "calls": len(traffic.calls)}
+
+
+def _keep(x: Tensor, group) -> tuple:
+    """The part (or what went wrong), the bytes of its storage, and whether x was left alone."""
+    before = x.clone()
+    try:
+        part = partition.keep_part(x, group)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {error}", 0, True
+    nbytes = part.untyped_storage().nbytes() if isinstance(part, Tensor) else 0
+    shared = isinstance(part, Tensor) and part.data_ptr() and _same_memory(part, x)
+    return part if part is None else part.clone(), -1 if shared else nbytes, torch.equal(x, before)
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+@cache
+def kept() -> list[dict]:
+    return on_ranks(keep_everything, groups.WORLD)
+
+
+def compare_part(x: Tensor, key: tuple, rank: int) -> None:
+    """Fail unless `rank` has kept the right part of x in the groups of size key[0]."""
+    m, r = groups.place(rank, key[0])
+    got = kept()[rank]["parts"][key][0]
+    what = f"the part of rank {r} of {m}, of {x.numel()} elements"
+    if isinstance(got, str):
+        clue = "" if m == groups.WORLD else "\nM and r are those of the group, not of the world."
+        fail(f"{what}: {got}{clue}", "group-ignored" if clue else "")
+    flat, expected = x.reshape(-1), groups.part_of(x, m, r)
+    real = flat[r * len(expected) : (r + 1) * len(expected)]
+    floor = x.numel() // m
+    world = [
+        same_as(
+            groups.part_of(x, groups.WORLD, rank),
+            "group-ignored",
+            f"this is rank {rank}'s part of {groups.WORLD}: the whole world was asked. Ranks of "
+            "other groups have other batches; what they keep cannot be used here",
+        ),
+        same_as(
+            groups.part_of(x, m, min(rank, m - 1)),
+            "group-ignored",
+            "the rank in the world was used; what counts is the rank in the group",
+        ),
+    ]
+    known = [
+        *(world if m != groups.WORLD else []),
+        same_as(flat, "kept-whole", "this is all of x; the other ranks have the rest"),
+        same_as(x, "kept-whole", "this is x itself; keep 1/M of it"),
+        same_as(real, "not-padded", "all parts must have one length, or no all-gather fits them"),
+        same_as(
+            flat[r * floor : (r + 1) * floor],
+            "rounded-down",
+            "numel // M: the last elements belong to nobody then. Round up",
+        ),
+        same_as(flat[r::m], "every-mth", "every M-th element; a rank keeps one range"),
+        same_as(groups.part_of(x, m, m - 1 - r), "wrong-order", "this is another rank's part"),
+    ]
+    compare_tensors(expected, got, what, known=known)
+
+
+@exercise(PATH)
+def test_part_by_hand():
+    """Seven numbers on four ranks: two for each, and a zero at the end"""
+    for rank in range(groups.WORLD):
+        compare_part(groups.tensor((7,)), (4, (7,), torch.float32), rank)
+
+
+@exercise(PATH)
+def test_copy():
+    """The part is a copy: nothing keeps the whole tensor in memory"""
+    for rank, seen in enumerate(kept()):
+        for key in ((4, (7, 5), torch.float32), (4, (2, 3, 4), torch.float32)):
+            part, nbytes, alone = seen["parts"][key]
+            require(alone, f"x was changed (rank {rank}).", "x-changed")
+            text = f"The part of rank {rank} has {part.nbytes} bytes, and "
+            view = f"{text}it is a view of x: as long as it lives, all of x stays in memory. Copy."
+            require(nbytes != -1, view, "view")
+            more = f"{text}the memory behind it has {nbytes}. Copy the part alone."
+            require(nbytes <= part.nbytes, more, "view")
+
+
+@exercise(PATH)
+@pytest.mark.parametrize("size", groups.SIZES)
+def test_part_every_size(size):
+    """Groups of one to four ranks, lengths that do not divide, fewer elements than ranks, none"""
+    for rank in range(groups.WORLD):
+        for shape in groups.SHAPES:
+            compare_part(groups.tensor(shape), (size, shape, torch.float32), rank)
+
+
+@exercise(PATH)
+def test_across():
+    """A tensor whose elements do not lie in their order: the order counts, not the memory"""
+    for size in groups.SIZES:
+        for rank in range(groups.WORLD):
+            compare_part(groups.tensor((7, 5)).T, (size, "across"), rank)
+
+
+@exercise(PATH)
+def test_part_dtypes():
+    """16 bits stay 16 bits, and 64 stay 64"""
+    for dtype in groups.DTYPES:
+        for rank in range(groups.WORLD):
+            compare_part(groups.tensor((7, 5), dtype), (2, (7, 5), dtype), rank)
+
+
+@exercise(PATH)
+def test_silent():
+    """Nothing is sent: a rank has all that it needs"""
+    for rank, seen in enumerate(kept()):
+        text = f"keep_part has communicated {seen['calls']} times on rank {rank}. Every rank of "
+        require(seen["calls"] == 0, f"{text}the group has all of x already.", "collective")
+
+
+@exercise(PATH)
+@pytest.mark.parametrize("what", ["bits", "bytes"])
+def test_keeps_and_trains(what):
+    """Training on groups of one to four ranks, each with its part of the checkpoints"""
+    (trainings.trains if what == "bits" else trainings.costs)(PATH)

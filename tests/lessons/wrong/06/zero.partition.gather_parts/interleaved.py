@@ -1,0 +1,13 @@
+"""The first elements of all parts, then the second ones.
+
+check: test_whole_by_hand
+mistake: wrong-order
+"""
+
+
+def gather_parts(part, shape, group, name=""):
+    m, r, length = comm.world_size(group), comm.rank(group), part.numel()
+    flat = part.new_empty(m * length)
+    flat[r * length : (r + 1) * length] = part
+    comm.all_gather(flat, group=group, name=name)
+    return flat.view(m, length).T.reshape(-1)[: shape.numel()].view(shape)
