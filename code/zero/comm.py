@@ -113,6 +113,7 @@ def init(
     where = {"store": dist.HashStore()} if alone else {"init_method": init_method}
     limit = datetime.timedelta(seconds=timeout)
     dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=limit, **where)
+    exchange.calm_network_threads()
     if rank == 0 and not quiet:
         ranks = "1 rank" if world_size == 1 else f"{world_size} ranks"
         print(f"zero: {backend}, {ranks} ({reason})", flush=True)
@@ -279,15 +280,13 @@ def all_gather_small(values: torch.Tensor, *, group: Group = None, name: str = "
     Logged as "control": these few bytes are no part of ZeRO's traffic formulas. What a rank then
     computes from the rows is bitwise the same on every rank.
     """
-    n, r = world_size(group), rank(group)
-    rows = values.new_empty(n, values.numel())
-    rows[r] = values
-    if n > 1 and values.is_cuda:
-        _nccl_all_gather(rows.view(-1), group).wait()
-    elif n > 1:
-        mesh = exchange.mesh(group)
-        ticket = mesh.announce("all_gather_small", name, values)
-        exchange.all_gather(mesh, ticket, rows.view(-1))[0].wait()
+    n = world_size(group)
+    if n > 1 and not values.is_cuda:
+        rows = exchange.all_gather_small(exchange.mesh(group), name, values.contiguous())
+    else:
+        rows = values.repeat(n, 1)
+        if n > 1:
+            _nccl_all_gather(rows.view(-1), group).wait()
     log("all_gather_small", values.nbytes * (n - 1), values, "control", name)
     return rows
 
