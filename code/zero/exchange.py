@@ -126,12 +126,12 @@ class Mesh:
         """Compare the digests of all ranks, once a ticket; all ranks raise if they differ."""
         handles, ticket.handles = ticket.handles, []
         self.wait(handles, ticket)
-        digests = ticket.rows[:, 0]
-        left = (digests == LEFT).nonzero().flatten().tolist()
+        digests = ticket.rows[:, 0].tolist()
+        left = [rank for rank, digest in enumerate(digests) if digest == LEFT]
         if left:
             who = f"rank {left[0]} has" if len(left) == 1 else f"ranks {left} have"
             raise CommError(f"{who} left while rank {self.rank} waits in {ticket.text}")
-        if handles and (digests != digests[0]).any():
+        if handles and len(set(digests)) > 1:
             raise MismatchError(self._explain(ticket))
 
     def leave(self) -> None:
