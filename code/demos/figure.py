@@ -107,8 +107,9 @@ def _time(axes: Axes, runs: list[Run]) -> None:
         for part in ("forward", "backward", "communication", "optimizer")
     }
     _stack(axes, runs, parts, 1e-3)
-    axes.set(title="Time of a step", ylabel="ms")
-    axes.legend()
+    highest = max(sum(run.seconds[part] for part in parts) for run in runs)
+    axes.set(title="Time of a step", ylabel="ms", ylim=(0, 1.6 * 1e3 * highest))
+    axes.legend(loc="upper left", ncols=2, fontsize="small")
 
 
 def _stack(axes: Axes, runs: list[Run], parts: dict[str, list[float]], unit: float) -> None:
