@@ -8,48 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from activation_checks import groups, trainings
+from activation_checks import groups, parts, trainings
 from course.checks import compare_tensors, exercise, fail, on_ranks, require, same_as
-from zero import partition
-from zero.traffic import Traffic
 
 PATH = "zero.partition.keep_part"
 
 
-@torch.no_grad()
-def keep_everything(rank: int, world_size: int) -> dict:
-    """Every shape and dtype in every group: the part, the bytes behind it; what was sent."""
-    found, of_size = {}, groups.groups_of(rank)
-    with Traffic() as traffic:
-        for size, (group, _, _) in of_size.items():
-            for shape in groups.SHAPES:
-                for dtype in groups.DTYPES:
-                    x = groups.tensor(shape, dtype)
-                    found[size, shape, dtype] = _keep(x, group)
-            across = groups.tensor((7, 5)).T  # its elements do not lie in their order
-            found[size, "across"] = _keep(across, group)
-    return {"parts": found, "calls": len(traffic.calls)}
-
-
-def _keep(x: Tensor, group) -> tuple:
-    """The part (or what went wrong), the bytes of its storage, and whether x was left alone."""
-    before = x.clone()
-    try:
-        part = partition.keep_part(x, group)
-    except (RuntimeError, IndexError, ValueError, TypeError) as error:
-        return f"{type(error).__name__}: {error}", 0, True
-    nbytes = part.untyped_storage().nbytes() if isinstance(part, Tensor) else 0
-    shared = isinstance(part, Tensor) and part.data_ptr() and _same_memory(part, x)
-    return part if part is None else part.clone(), -1 if shared else nbytes, torch.equal(x, before)
-
-
-def _same_memory(a: Tensor, b: Tensor) -> bool:
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-
-
 @cache
 def kept() -> list[dict]:
-    return on_ranks(keep_everything, groups.WORLD)
+    return on_ranks(parts.keep_everything, groups.WORLD)
 
 
 def compare_part(x: Tensor, key: tuple, rank: int) -> None:
@@ -118,7 +85,7 @@ def test_copy():
 def test_part_every_size(size):
     """Groups of one to four ranks, lengths that do not divide, fewer elements than ranks, none"""
     for rank in range(groups.WORLD):
-        for shape in groups.SHAPES:
+        for shape in groups.SHAPES[size]:
             compare_part(groups.tensor(shape), (size, shape, torch.float32), rank)
 
 
