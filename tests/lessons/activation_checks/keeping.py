@@ -66,18 +66,25 @@ def test_part_by_hand():
         compare_part(groups.tensor((7,)), (4, (7,), torch.float32), rank)
 
 
+def is_copy(rank: int, size: int, shape: tuple[int, ...]) -> None:
+    """Fail unless the part of `rank` is right, and has memory of its own and no more."""
+    key = (size, shape, torch.float32)
+    compare_part(groups.tensor(shape), key, rank)
+    part, nbytes, alone = kept()[rank]["parts"][key]
+    require(alone, f"x was changed (rank {rank}).", "x-changed")
+    text = f"The part of rank {rank} has {part.nbytes} bytes, and "
+    view = f"{text}it is a view of x: as long as it lives, all of x stays in memory. Copy."
+    require(nbytes != -1, view, "view")
+    more = f"{text}the memory behind it has {nbytes}. Copy the part alone."
+    require(nbytes <= part.nbytes, more, "view")
+
+
 @exercise(PATH)
 def test_copy():
     """The part is a copy: nothing keeps the whole tensor in memory"""
-    for rank, seen in enumerate(kept()):
-        for key in ((4, (7, 5), torch.float32), (4, (2, 3, 4), torch.float32)):
-            part, nbytes, alone = seen["parts"][key]
-            require(alone, f"x was changed (rank {rank}).", "x-changed")
-            text = f"The part of rank {rank} has {part.nbytes} bytes, and "
-            view = f"{text}it is a view of x: as long as it lives, all of x stays in memory. Copy."
-            require(nbytes != -1, view, "view")
-            more = f"{text}the memory behind it has {nbytes}. Copy the part alone."
-            require(nbytes <= part.nbytes, more, "view")
+    for rank in range(groups.WORLD):
+        is_copy(rank, 4, (7, 5))
+        is_copy(rank, 4, (2, 3, 4))
 
 
 @exercise(PATH)
@@ -87,6 +94,12 @@ def test_part_every_size(size):
     for rank in range(groups.WORLD):
         for shape in groups.SHAPES[size]:
             compare_part(groups.tensor(shape), (size, shape, torch.float32), rank)
+
+
+@exercise(PATH)
+def test_part_alone():
+    """A rank that is alone in its group keeps a copy as well"""
+    is_copy(3, 3, (7, 5))
 
 
 @exercise(PATH)
