@@ -32,8 +32,10 @@ class BackwardEnd:
     def __init__(self, model: nn.Module | None, then: Callable, aborted: Callable):
         self.then, self.aborted, self.armed = then, aborted, False
         if model is not None:
-            model.register_forward_pre_hook(self._forward_begins)
-            model.register_forward_hook(self._watch_output)
+            # Functions, because `copy.deepcopy(model)` would copy bound methods, and this object
+            # with them. The copy has these hooks too; there they do nothing.
+            model.register_forward_pre_hook(lambda m, _: self._forward_begins(m is model))
+            model.register_forward_hook(lambda m, _, out: self._watch_output(out, m is model))
 
     def arm(self) -> None:
         """Ask for the callback; call it from inside a backward pass, any number of times."""
@@ -49,12 +51,12 @@ class BackwardEnd:
         self.armed = False
         self.then()
 
-    def _forward_begins(self, module: nn.Module, args: tuple) -> None:
-        if self.armed and not running():
+    def _forward_begins(self, own: bool) -> None:
+        if own and self.armed and not running():
             self.armed = False
             self.aborted()
 
-    def _watch_output(self, module: nn.Module, args: tuple, output: object) -> None:
-        for t in tensors_in(output):
+    def _watch_output(self, output: object, own: bool) -> None:
+        for t in tensors_in(output) if own else []:
             if t.requires_grad:
                 t.register_hook(lambda grad: self.arm())

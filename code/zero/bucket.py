@@ -93,6 +93,24 @@ class Bucket:
             self.flat = torch.empty_like(self.flat)
             self._point_params_into(self.flat)
 
+    def check_views(self) -> None:
+        """Raise RuntimeError, naming the parameter, if one in memory is no view of `flat` any more.
+
+        `model.double()`, `model.to(...)` and `p.data = ...` give a parameter data of its own, which
+        the optimizer would never update.
+        """
+        if not self.flat.untyped_storage().nbytes():
+            return  # released: nobody can exchange the data then
+        start, size = self.flat.data_ptr(), self.flat.element_size()
+        for p, span in zip(self.params, self.layout.spans, strict=True):
+            moved = p.numel() and p.data_ptr() != start + span.start * size
+            if moved or p.dtype != self.flat.dtype:
+                raise RuntimeError(
+                    f"the data of parameter {span.name} was exchanged after sharding (by "
+                    f"model.to(), .double() or p.data = ...), so that the optimizer would not "
+                    f"update it. Convert the model before zero.shard; write values with p.copy_()"
+                )
+
     def refresh_shard(self) -> None:
         """After an update of `master`: copy it into the shard, rounded to the model's dtype.
 
@@ -151,6 +169,8 @@ class Bucket:
         """
         view = self.grad_views()[self.index[p]]
         if p.grad.data_ptr() != view.data_ptr() or p.grad.dtype != view.dtype:
+            if p.dtype != view.dtype:
+                self.check_views()
             view.copy_(p.grad)
             p.grad = view
 

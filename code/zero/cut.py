@@ -11,11 +11,12 @@ LISTS = (nn.ModuleList, nn.Sequential)
 
 @dataclass
 class Part:
-    """One future unit: `module` (called `name`), the parameters that it owns, and the weights it
-    uses that another part owns (tied weights)."""
+    """One future unit: `module` (called `name`), the modules in it that are in no smaller part, the
+    parameters that it owns, and the weights it uses that another part owns (tied weights)."""
 
     name: str
     module: nn.Module
+    modules: list[nn.Module] = field(default_factory=list)
     own: list[nn.Parameter] = field(default_factory=list)
     tied: list[nn.Parameter] = field(default_factory=list)
 
@@ -32,6 +33,7 @@ def cut(model: nn.Module, classes: list[type] | None = None) -> list[Part]:
         part_of.update(dict.fromkeys(module.modules(), part))
     owned: set[nn.Parameter] = set()
     for module in model.modules():
+        part_of[module].modules.append(module)
         for p in module._parameters.values():
             if p is None:
                 continue

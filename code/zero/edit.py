@@ -39,6 +39,8 @@ def full_params(opt: ZeroOptimizer, write_back: bool) -> Iterator[None]:
                         "weights were changed inside full_params() without write_back=True: the "
                         "change would be lost, or would differ between ranks"
                     )
+            for b in buckets:
+                b.check_views()
     finally:
         opt.release_all()
 

@@ -7,13 +7,13 @@ copied inwards before each step, so schedulers and edits by hand work as with an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from .bucket import ParamSlice
+from .bucket import Bucket, ParamSlice
 
 ELEMENTWISE = {
     torch.optim.ASGD,
@@ -52,10 +52,17 @@ def named_parameters(
     """The parameters with their names, each once, in registration order.
 
     Marks each as managed by `owner`. Raises ValueError for none at all, for complex or integer
-    trainable parameters, and for parameters that another ZeroOptimizer manages already.
+    trainable parameters, for parameters that another ZeroOptimizer manages already, and for
+    embeddings that change their weight in forward.
     """
     if isinstance(model, nn.Module):
         pairs = [(p, name) for name, p in model.named_parameters()]
+        for name, m in model.named_modules():
+            if getattr(m, "max_norm", None) is not None and hasattr(m, "padding_idx"):
+                raise ValueError(
+                    f"{name} is an embedding with max_norm={m.max_norm}: it changes its weight in "
+                    f"forward, on every rank in other rows. Scale what it returns instead"
+                )
     else:
         pairs = [(p, str(i)) for i, p in enumerate(model)]
     if not any(p.requires_grad for p, _ in pairs):
@@ -83,14 +90,41 @@ def by_dtype(
     return list(lists.values())
 
 
-def check_unchanged(names: dict[nn.Parameter, str], trainable: set[nn.Parameter]) -> None:
-    """Raise RuntimeError, with the name, if a parameter was frozen or unfrozen after sharding."""
+def check_unchanged(
+    names: dict[nn.Parameter, str], trainable: set[nn.Parameter], buckets: list[Bucket]
+) -> None:
+    """Raise RuntimeError, with the name, for a parameter that was changed after sharding.
+
+    It was frozen or unfrozen, or its data was exchanged, so that it views the bucket no longer.
+    """
+    for bucket in buckets:
+        bucket.check_views()
     for p, name in names.items():
         if p.requires_grad != (p in trainable):
             raise RuntimeError(
                 f"requires_grad of {name} was changed after sharding; freeze or unfreeze "
                 f"parameters before zero.shard"
             )
+
+
+def after_loading(opt) -> Callable[[nn.Module, object], None]:
+    """The hook that follows `load_state_dict`: what was loaded goes into the masters.
+
+    Raises RuntimeError, naming the parameter, if the model has new ones: `assign=True` makes them.
+    """
+
+    def check_and_load(module: nn.Module, _: object) -> None:
+        if module is not opt.model:
+            return  # a copy of the model has this hook too
+        for name, p in module.named_parameters():
+            if p not in opt.names:
+                raise RuntimeError(
+                    f"parameter {name} is a new one, which the optimizer does not know; load "
+                    f"without assign=True, or shard again"
+                )
+        opt.load_masters()
+
+    return check_and_load
 
 
 def outer_groups(names: dict[nn.Parameter, str], params: list | None) -> list[dict]:

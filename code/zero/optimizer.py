@@ -26,6 +26,7 @@ from .bucket import Bucket, ParamSlice
 from .consensus import agree_finite, agree_used, name_nonfinite
 from .edit import full_params
 from .groups import (
+    after_loading,
     check_unchanged,
     inner_optimizer,
     named_parameters,
@@ -86,7 +87,6 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.trainable = [p for p in self.names if p.requires_grad]
         self.tp_group = tensor_parallel_group(self.names, group)
         self.groups = [group] if self.tp_group is None else [group, self.tp_group]
-        self._was_trainable = set(self.trainable)
         groups = outer_groups(self.names, params)
         self._start_equal()
         self.frozen_buckets: list[Bucket] = []
@@ -113,7 +113,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         for p in self.trainable:
             p.register_post_accumulate_grad_hook(self._on_gradient)
         if self.model is not None:
-            self.model.register_load_state_dict_post_hook(lambda *_: self.load_masters())
+            self.model.register_load_state_dict_post_hook(after_loading(self))
         self._ready = True
 
     # --- what a stage defines -----------------------------------------------------------------
@@ -170,7 +170,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
             return
         if self.loss_scale is not None and not self._scaled:
             raise RuntimeError("fp16 needs a scaled loss: call opt.scale(loss).backward()")
-        check_unchanged(self.names, self._was_trainable)
+        check_unchanged(self.names, set(self.trainable), self.buckets)
         self.finish_gradients()
         self._used.update(p for p in self.trainable if p.grad is not None)
         used = agree_used(self.trainable, self._used, self.group)

@@ -32,8 +32,8 @@ from .cut import cut
 from .flight import Flight
 from .groups import refuse_gradients_set_by_hand
 from .meta import allocate_on_demand, materialize
-from .nested import tensors_in
 from .optimizer import ZeroOptimizer
+from .outputs import Leaving
 from .prefetch import Prefetcher
 from .released import cannot_free, refuse_second_order
 from .unit import Unit
@@ -106,25 +106,27 @@ class Zero3(ZeroOptimizer):
         for part, unit in zip(parts, self.units, strict=True):
             owners = [self.unit_of[p] for p in part.tied]
             unit.needs = list(dict.fromkeys([unit, *owners]))
-            self._hook(unit)
-        self.model.register_forward_hook(self._model_done, always_call=True)
+            self._hook(unit, part.modules)
+        self.model.register_forward_hook(lambda m, *_: self._model_done(m), always_call=True)
         self.frozen_buckets = [b for u in self.units for b in u.frozen]
         return [b for u in self.units for b in u.trainable]
 
-    def _hook(self, unit: Unit) -> None:
-        calls: list[Call | None] = []  # running calls of this module, innermost last
+    def _hook(self, unit: Unit, modules: list[nn.Module]) -> None:
+        calls: list[tuple] = []  # (Call or None, Leaving) of each running pass, innermost last
 
         def before(module, args, kwargs):
-            calls.append(self.before_forward(unit, tensors_in([args, kwargs])))
+            if module is unit.module:  # and no copy of it, which has its hooks
+                leaving = Leaving(modules, [args, kwargs], torch.is_grad_enabled())
+                calls.append((self.before_forward(unit, leaving.inputs), leaving))
 
         def after(module, args, output):
-            if not calls:
+            if module is not unit.module or not calls:
                 return output
-            call = calls.pop()
+            call, leaving = calls.pop()
             try:
                 output = output if self.pinned else unit.copy_views(output)
             finally:  # whatever happens, release the unit
-                self.after_forward(unit, call, tensors_in(output))
+                self.after_forward(unit, call, leaving.close(output))
             return output
 
         unit.module.register_forward_pre_hook(before, with_kwargs=True)
@@ -148,13 +150,12 @@ class Zero3(ZeroOptimizer):
         return Call(unit, [t for t in inputs if t.requires_grad], self.backward_over)
 
     def after_forward(self, unit: Unit, call: Call | None, outputs: list[torch.Tensor]) -> None:
-        """Release the unit, and let its outputs' gradient call it back."""
-        differentiable = [t for t in outputs if t.requires_grad] if call else []
-        for t in differentiable:
+        """Release the unit, and let the gradient of its outputs, which have one, call it back."""
+        for t in outputs:
             t.register_hook(lambda grad: self._output_gradient(call))
         for u in unit.needs:
             u.running -= 1
-            if differentiable and running():
+            if outputs and running():
                 u.open = True  # recomputed: its backward comes right now
         self._release(*unit.needs)
 
@@ -216,8 +217,8 @@ class Zero3(ZeroOptimizer):
         self.begun = []
         self.passes += 1
 
-    def _model_done(self, module: nn.Module, args: tuple, output: object) -> None:
-        if not running():
+    def _model_done(self, module: nn.Module) -> None:
+        if module is self.model and not running():
             self.prefetcher.pass_over("forward")
 
     # --- transitions ----------------------------------------------------------------------------

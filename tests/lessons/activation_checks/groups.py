@@ -8,7 +8,11 @@ from torch import Tensor
 
 WORLD = 4
 SIZES = (4, 3, 2)  # the world first: there no group can be forgotten; 3 leaves a group of one
-SHAPES = [(7,), (7, 5), (2, 3, 4), (3,), (1,), (), (0, 4)]
+SHAPES = {  # by the size of the groups
+    4: [(7,), (7, 5), (2, 3, 4), (1,)],
+    3: [(7,), (7, 5), (2, 3, 4), (3,), (1,), (), (0, 4)],
+    2: [(7, 5), (1,)],
+}
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 
 

@@ -8,48 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from activation_checks import groups, trainings
+from activation_checks import groups, parts, trainings
 from course.checks import compare_tensors, exercise, fail, on_ranks, require, same_as
-from zero import partition
-from zero.traffic import Traffic
 
 PATH = "zero.partition.keep_part"
 
 
-@torch.no_grad()
-def keep_everything(rank: int, world_size: int) -> dict:
-    """Every shape and dtype in every group: the part, the bytes behind it; what was sent."""
-    found, of_size = {}, groups.groups_of(rank)
-    with Traffic() as traffic:
-        for size, (group, _, _) in of_size.items():
-            for shape in groups.SHAPES:
-                for dtype in groups.DTYPES:
-                    x = groups.tensor(shape, dtype)
-                    found[size, shape, dtype] = _keep(x, group)
-            across = groups.tensor((7, 5)).T  # its elements do not lie in their order
-            found[size, "across"] = _keep(across, group)
-    return {"parts": found, "calls": len(traffic.calls)}
-
-
-def _keep(x: Tensor, group) -> tuple:
-    """The part (or what went wrong), the bytes of its storage, and whether x was left alone."""
-    before = x.clone()
-    try:
-        part = partition.keep_part(x, group)
-    except (RuntimeError, IndexError, ValueError, TypeError) as error:
-        return f"{type(error).__name__}: {error}", 0, True
-    nbytes = part.untyped_storage().nbytes() if isinstance(part, Tensor) else 0
-    shared = isinstance(part, Tensor) and part.data_ptr() and _same_memory(part, x)
-    return part if part is None else part.clone(), -1 if shared else nbytes, torch.equal(x, before)
-
-
-def _same_memory(a: Tensor, b: Tensor) -> bool:
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-
-
 @cache
 def kept() -> list[dict]:
-    return on_ranks(keep_everything, groups.WORLD)
+    return on_ranks(parts.keep_everything, groups.WORLD)
 
 
 def compare_part(x: Tensor, key: tuple, rank: int) -> None:
@@ -99,18 +66,25 @@ def test_part_by_hand():
         compare_part(groups.tensor((7,)), (4, (7,), torch.float32), rank)
 
 
+def is_copy(rank: int, size: int, shape: tuple[int, ...]) -> None:
+    """Fail unless the part of `rank` is right, and has memory of its own and no more."""
+    key = (size, shape, torch.float32)
+    compare_part(groups.tensor(shape), key, rank)
+    part, nbytes, alone = kept()[rank]["parts"][key]
+    require(alone, f"x was changed (rank {rank}).", "x-changed")
+    text = f"The part of rank {rank} has {part.nbytes} bytes, and "
+    view = f"{text}it is a view of x: as long as it lives, all of x stays in memory. Copy."
+    require(nbytes != -1, view, "view")
+    more = f"{text}the memory behind it has {nbytes}. Copy the part alone."
+    require(nbytes <= part.nbytes, more, "view")
+
+
 @exercise(PATH)
 def test_copy():
     """The part is a copy: nothing keeps the whole tensor in memory"""
-    for rank, seen in enumerate(kept()):
-        for key in ((4, (7, 5), torch.float32), (4, (2, 3, 4), torch.float32)):
-            part, nbytes, alone = seen["parts"][key]
-            require(alone, f"x was changed (rank {rank}).", "x-changed")
-            text = f"The part of rank {rank} has {part.nbytes} bytes, and "
-            view = f"{text}it is a view of x: as long as it lives, all of x stays in memory. Copy."
-            require(nbytes != -1, view, "view")
-            more = f"{text}the memory behind it has {nbytes}. Copy the part alone."
-            require(nbytes <= part.nbytes, more, "view")
+    for rank in range(groups.WORLD):
+        is_copy(rank, 4, (7, 5))
+        is_copy(rank, 4, (2, 3, 4))
 
 
 @exercise(PATH)
@@ -118,8 +92,14 @@ def test_copy():
 def test_part_every_size(size):
     """Groups of one to four ranks, lengths that do not divide, fewer elements than ranks, none"""
     for rank in range(groups.WORLD):
-        for shape in groups.SHAPES:
+        for shape in groups.SHAPES[size]:
             compare_part(groups.tensor(shape), (size, shape, torch.float32), rank)
+
+
+@exercise(PATH)
+def test_part_alone():
+    """A rank that is alone in its group keeps a copy as well"""
+    is_copy(3, 3, (7, 5))
 
 
 @exercise(PATH)

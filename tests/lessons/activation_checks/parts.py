@@ -1,0 +1,96 @@
+"""Parts kept and gathered by four ranks, in groups of every size: what each rank does.
+
+Nothing of the grader is imported here, so ranks start faster.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from activation_checks import groups
+from zero import partition
+from zero.activations import checkpoint
+from zero.traffic import Traffic
+
+ODD = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, 1e-45])  # must come back to the last bit
+
+# --- keep_part
+
+
+@torch.no_grad()
+def keep_everything(rank: int, world_size: int) -> dict:
+    """Every shape and dtype in every group: the part, the bytes behind it; what was sent."""
+    found, of_size = {}, groups.groups_of(rank)
+    with Traffic() as traffic:
+        for size, (group, _, _) in of_size.items():
+            for shape in groups.SHAPES[size]:
+                for dtype in groups.DTYPES:
+                    x = groups.tensor(shape, dtype)
+                    found[size, shape, dtype] = _keep(x, group)
+            across = groups.tensor((7, 5)).T  # its elements do not lie in their order
+            found[size, "across"] = _keep(across, group)
+    return {"parts": found, "calls": len(traffic.calls)}
+
+
+def _keep(x: Tensor, group) -> tuple:
+    """The part (or what went wrong), the bytes of its storage, and whether x was left alone."""
+    before = x.clone()
+    try:
+        part = partition.keep_part(x, group)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {error}", 0, True
+    nbytes = part.untyped_storage().nbytes() if isinstance(part, Tensor) else 0
+    shared = isinstance(part, Tensor) and part.data_ptr() and _same_memory(part, x)
+    return part if part is None else part.clone(), -1 if shared else nbytes, torch.equal(x, before)
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+# --- gather_parts
+
+
+def gather_everything(rank: int, world_size: int) -> dict:
+    """Every shape and dtype in every group: the whole, bytes sent, bytes of the part.
+
+    Ends at the first error: the other ranks may be anywhere then.
+    """
+    found = {}
+    for size, (group, m, r) in groups.groups_of(rank).items():
+        cases = [(shape, torch.float32) for shape in groups.SHAPES[size]]
+        if size == 3:
+            cases += [((7, 5), dtype) for dtype in groups.DTYPES]
+        things = {(size, *case): groups.tensor(*case) for case in cases} | {(size, "odd"): ODD}
+        for key, x in things.items():
+            try:
+                found[key] = _gather(x, m, r, group)
+            except (RuntimeError, IndexError, ValueError, TypeError) as error:
+                found[key] = f"{type(error).__name__}: {error}", 0, 0, True
+                return found
+        if size == groups.WORLD:
+            found["different"] = different_batches(rank)
+    return found
+
+
+@torch.no_grad()
+def _gather(x: Tensor, m: int, r: int, group) -> tuple:
+    part = groups.part_of(x, m, r)
+    before = part.clone()
+    with Traffic() as traffic:
+        got = partition.gather_parts(part, x.shape, group, "a test")
+    kept = got.clone() if isinstance(got, Tensor) else got
+    return kept, traffic.bytes(floating=True), part.nbytes, torch.equal(part, before)
+
+
+def different_batches(rank: int) -> tuple[str, Tensor | None, Tensor]:
+    """A checkpoint divided over ranks whose inputs differ: the error, or the gradient."""
+    x = (torch.arange(7.0) + 10 * rank).requires_grad_()
+    loss = checkpoint(torch.square, x, partition=torch.distributed.group.WORLD).sum()
+    right = 2 * x.detach()
+    try:
+        loss.backward()
+    except RuntimeError as error:
+        return str(error), None, right
+    return "", x.grad, right
