@@ -8,6 +8,7 @@ own inside, and a callback registered there would come too early.)
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -20,6 +21,16 @@ from .nested import tensors_in
 def running() -> bool:
     """Is a backward pass running in this thread?"""
     return torch._C._current_graph_task_id() != -1
+
+
+def weakly(method: Callable) -> Callable:
+    """A function that calls the method and does not keep its object alive.
+
+    For hooks that run after a gradient was accumulated: Python's garbage collector does not see
+    through them (torch 2.13), so an object that they hold would never be freed.
+    """
+    ref = weakref.WeakMethod(method)
+    return lambda *args: ref()(*args)
 
 
 class BackwardEnd:

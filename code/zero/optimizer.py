@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from . import clip, comm
+from .backward import weakly
 from .bucket import Bucket, ParamSlice
 from .consensus import agree_finite, agree_used, name_nonfinite
 from .edit import full_params
@@ -105,13 +106,12 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.steps = 0  # calls of `step`, skipped ones included
         self.skipped = 0  # updates skipped for inf or NaN
         self.max_skips, self._skips_in_a_row = max_skips, 0
-        self._reduced = False  # do the slices hold the averaged gradients of this step?
-        self._scaled = False
+        self._reduced = self._scaled = False  # are this step's gradients averaged? its loss scaled?
         self._used: set[nn.Parameter] = set()  # parameters with a gradient on this rank
         self.passes = 0  # backward passes since zero_grad whose gradients are averaged already
         self.unapplied = False  # has this rank gradients that no step has used?
         for p in self.trainable:
-            p.register_post_accumulate_grad_hook(self._on_gradient)
+            p.register_post_accumulate_grad_hook(weakly(self._on_gradient))
         if self.model is not None:
             self.model.register_load_state_dict_post_hook(after_loading(self))
         self._ready = True

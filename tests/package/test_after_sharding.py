@@ -1,6 +1,8 @@
 """What users do to a model after it was sharded: copy it, convert it, load into it."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -82,6 +84,27 @@ def bf16_copy_case(rank, n, stage):
 @pytest.mark.parametrize("stage", STAGES)
 def test_loading_into_a_copy_leaves_the_masters_alone(stage):
     assert on_ranks(bf16_copy_case, 2, stage) == [True, True]
+
+
+def second_model_case(rank, n, stage):
+    """Models that are no longer used, before and after they were trained."""
+    refs = []
+    for steps in (0, 1):
+        model, opt = sharded(rank, n, stage)
+        train_sharded(model, opt, steps)
+        refs += [weakref.ref(model), weakref.ref(opt)]
+        del model, opt
+    gc.collect()
+    return [ref() is None for ref in refs]
+
+
+second_models = Together(second_model_case, BY_STAGE)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_model_that_is_dropped_is_freed(stage):
+    """(case D13) With its optimizer."""
+    assert second_models(2, stage) == [[True] * 4] * 2
 
 
 def exchange_case(rank, n, stage):
