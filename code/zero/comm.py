@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed as dist
 
-from . import exchange
-from .exchange import CommError, MismatchError, Work
+from . import exchange, messages
+from .messages import CommError, MismatchError, Work
 
 __all__ = ["CommError", "Entry", "Log", "MismatchError", "Work", "record"]
 
@@ -113,7 +113,7 @@ def init(
     where = {"store": dist.HashStore()} if alone else {"init_method": init_method}
     limit = datetime.timedelta(seconds=timeout)
     dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=limit, **where)
-    exchange.calm_network_threads()
+    messages.calm_network_threads()
     if rank == 0 and not quiet:
         ranks = "1 rank" if world_size == 1 else f"{world_size} ranks"
         print(f"zero: {backend}, {ranks} ({reason})", flush=True)
@@ -133,8 +133,8 @@ def _choose_backend(backend: str | None, local_ranks: int) -> tuple[str, str]:
 def leave() -> None:
     """Tell the other ranks that this one calls no further collective; it does not wait for them."""
     if dist.is_initialized() and dist.get_world_size() > 1 and "gloo" in dist.get_backend():
-        exchange.mesh(None)
-        exchange.leave_groups()
+        messages.mesh(None)
+        messages.leave_groups()
 
 
 def shutdown() -> None:
@@ -194,7 +194,7 @@ def reduce_scatter(
         work = _nccl_reduce_scatter(flat, out, op, group)
         sent = flat.nbytes // n * (n - 1)
     else:
-        mesh = exchange.mesh(group)
+        mesh = messages.mesh(group)
         ticket = mesh.announce("reduce_scatter", name, flat)
         work, sent = exchange.reduce_scatter(mesh, ticket, flat, out, op)
     log("reduce_scatter", sent, flat, name=name)
@@ -217,7 +217,7 @@ def all_gather(
         work = _nccl_all_gather(flat, group)
         sent = flat.nbytes // n * (n - 1)
     else:
-        mesh = exchange.mesh(group)
+        mesh = messages.mesh(group)
         ticket = mesh.announce("all_gather", name, flat)
         work, sent = exchange.all_gather(mesh, ticket, flat)
     log("all_gather", sent, flat, name=name)
@@ -239,7 +239,7 @@ def all_reduce(
         dist.all_reduce(flat, _nccl_op(op), group=group)
         sent = 2 * flat.nbytes // n * (n - 1)
     elif n > 1:
-        mesh = exchange.mesh(group)
+        mesh = messages.mesh(group)
         ticket = mesh.announce("all_reduce", name, flat)
         bounds = exchange.even_bounds(flat.numel(), n)
         own = flat[slice(*bounds[mesh.rank])]
@@ -263,7 +263,7 @@ def broadcast(
         dist.broadcast(flat, group_src=src, group=group)
         sent = flat.nbytes
     elif n > 1:
-        mesh = exchange.mesh(group)
+        mesh = messages.mesh(group)
         ticket = mesh.announce("broadcast", f"{name} from {src}", flat)
         work, sent = exchange.broadcast(mesh, ticket, flat, src)
         work.wait()
@@ -282,7 +282,7 @@ def all_gather_small(values: torch.Tensor, *, group: Group = None, name: str = "
     """
     n = world_size(group)
     if n > 1 and not values.is_cuda:
-        rows = exchange.all_gather_small(exchange.mesh(group), name, values.contiguous())
+        rows = exchange.all_gather_small(messages.mesh(group), name, values.contiguous())
     else:
         rows = values.repeat(n, 1)
         if n > 1:

@@ -44,6 +44,7 @@ _CREATORS = {
     "zero.bucket.grad_views": "gradients",
     "zero.comm": "communication",
     "zero.exchange": "communication",
+    "zero.messages": "communication",
     "zero.flight": "gradients",
 }
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import torch
 
-from . import comm, exchange
+from . import comm, messages
 
 PassOn = Callable[[torch.Tensor], torch.Tensor]
 
@@ -78,7 +78,7 @@ def naive_reduce_scatter(
 
 def neighbours(group: comm.Group = None, name: str = "ring") -> PassOn:
     """`pass_on` between the real ranks of `group` on gloo; every call is logged by its bytes."""
-    mesh = exchange.mesh(group)
+    mesh = messages.mesh(group)
     following, before = (mesh.rank + 1) % mesh.size, (mesh.rank - 1) % mesh.size
 
     def pass_on(chunk: torch.Tensor) -> torch.Tensor:

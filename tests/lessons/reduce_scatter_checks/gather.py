@@ -13,7 +13,7 @@ from course.checks import (
     require,
     same_as,
 )
-from zero import exchange
+from zero import exchange, messages
 
 BOUNDS = (None, [(0, 1), (1, 5), (5, 6)], [(0, 0), (0, 2), (2, 6)])
 NAMES = ("even ranges", "ranges of 1, 4 and 1 elements", "an empty range on rank 0")
@@ -49,7 +49,7 @@ def gather_cases(rank, world_size):
     """Of each case: flat, what wait() gave, bytes reported and really sent, order of events."""
     from zero.traffic import Traffic
 
-    mesh = exchange.mesh(None)
+    mesh = messages.mesh(None)
     events, seen = watch(mesh), []
     for bounds in BOUNDS:
         flat = torch.full((6,), -1.0)
@@ -59,7 +59,7 @@ def gather_cases(rank, world_size):
         events.clear()
         with Traffic() as traffic:
             answer = exchange.all_gather(mesh, ticket, flat, bounds)
-            if not isinstance(answer, tuple) or not isinstance(answer[0], exchange.Work):
+            if not isinstance(answer, tuple) or not isinstance(answer[0], messages.Work):
                 return repr(answer)
             started = list(events)
             result = answer[0].wait()
