@@ -82,8 +82,23 @@ class Failure:
 
 
 def frames_of(stack: Iterable[tuple[FrameType, int]]) -> list[Frame]:
-    """Frames of `traceback.walk_stack` or `walk_tb`, in their order."""
-    frames = []
+    """Frames of `traceback.walk_stack` or `walk_tb`, in their order.
+
+    As long as somebody holds a frame of another thread, its local variables live, tensors too. So
+    that thread must not go on while we look at it, and source files are read afterwards.
+    """
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1.0)
+    try:
+        seen = _places_in(stack)
+    finally:
+        sys.setswitchinterval(usual)
+    return [Frame(*place, linecache.getline(*place[:2]).strip()) for place in seen]
+
+
+def _places_in(stack: Iterable[tuple[FrameType, int]]) -> list[tuple[str, int, str, str]]:
+    """File, line, function and module of each frame."""
+    seen = []
     for frame, line in stack:
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has only the short name
@@ -92,9 +107,9 @@ def frames_of(stack: Iterable[tuple[FrameType, int]]) -> list[Frame]:
         if module == "zero.exchange":
             name = getattr(frame.f_locals.get("ticket"), "text", name)
         line = line or code.co_firstlineno  # a frame seen between two lines has None
-        text = linecache.getline(code.co_filename, line).strip()
-        frames.append(Frame(code.co_filename, line, name, module, text))
-    return frames
+        seen.append((code.co_filename, line, name, module))
+        del frame
+    return seen
 
 
 def place_of(stack: Sequence[Frame], most: int = 1) -> Place:

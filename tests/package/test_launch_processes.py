@@ -1,14 +1,20 @@
 """Whatever happens to the launching process, no rank outlives it; launches do not meet."""
 
+import linecache
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+import traceback
+import weakref
 
 import pytest
+import torch
 
+from zero import _explain
 from zero.launch import launch
 
 pytestmark = pytest.mark.timeout(120)
@@ -130,3 +136,26 @@ def test_pytest_inside_of_pytest_while_this_one_launches_too(tmp_path):
         assert launch(lambda rank, world_size: rank, 2, quiet=True) == [0, 1]
     out, _ = inner.communicate(timeout=100)
     assert inner.returncode == 0, out
+
+
+def test_looking_where_a_thread_stands_keeps_nothing_alive():
+    """A frame holds its local variables: the bytes of a rank would depend on who looks at it."""
+    looked = threading.Event()
+
+    def look(thread):
+        while not looked.is_set():
+            linecache.clearcache()  # so that files are read each time, and other threads run
+            _explain.frames_of(traceback.walk_stack(sys._current_frames()[thread]))
+
+    def short():
+        local = torch.empty(1)
+        time.sleep(0)
+        return weakref.ref(local)
+
+    looker = threading.Thread(target=look, args=[threading.main_thread().ident])
+    looker.start()
+    try:
+        assert not any(short()() is not None for _ in range(2000))
+    finally:
+        looked.set()
+        looker.join()

@@ -5,8 +5,6 @@ Nothing of the grader is imported here, so ranks start faster.
 
 from __future__ import annotations
 
-import gc
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -77,7 +75,6 @@ def kept_and_sent(options: dict, number: int) -> tuple[int, int]:
         with Traffic() as traffic, Meter(model) as meter:
             meter.watch(x)
             loss = model(x)
-            gc.collect()  # what only circles hold is nobody's
             kept.append(meter.live()["activations"])
             loss.backward()
         sent.append(traffic.bytes(floating=True))
@@ -86,7 +83,6 @@ def kept_and_sent(options: dict, number: int) -> tuple[int, int]:
 
 def in_groups(rank: int, world_size: int, offload: bool) -> dict[int, dict]:
     """By the size of the groups: weights with and without checkpoints, bytes kept and sent."""
-    gc.freeze()  # what is there now is never collected, so that collecting later is fast
     found = {}
     for size, (group, _, place) in groups.groups_of(rank).items():
         number = rank - place  # the first rank of the group: what tells replicas apart
