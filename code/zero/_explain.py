@@ -22,6 +22,7 @@ from types import FrameType
 ZERO = os.path.dirname(os.path.abspath(__file__))
 _LIBRARIES = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 MOST_FRAMES = 5
+EXCHANGE = ("zero.exchange", "zero.messages")
 LOOK_AHEAD = 100  # lines
 
 # What gloo and comm.py say on a rank whose peer has gone: an effect, never the first cause.
@@ -103,8 +104,8 @@ def _places_in(stack: Iterable[tuple[FrameType, int]]) -> list[tuple[str, int, s
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has only the short name
         module = frame.f_globals.get("__name__") or ""
-        # exchange.py keeps the name, size and dtype of the collective at hand in its ticket.
-        if module == "zero.exchange":
+        # These keep the name, size and dtype of the collective at hand in their ticket.
+        if module in EXCHANGE:
             name = getattr(frame.f_locals.get("ticket"), "text", name)
         line = line or code.co_firstlineno  # a frame seen between two lines has None
         seen.append((code.co_filename, line, name, module))
@@ -119,16 +120,16 @@ def place_of(stack: Sequence[Frame], most: int = 1) -> Place:
     shown = [stack[i] for i in reversed(users[:most])]
     ours = [f for f in inner if f.file.startswith(ZERO + os.sep)]
     # The line of this package that called the collective, or that raised.
-    shown += [f for f in ours if f.module not in ("zero.comm", "zero.exchange", "zero._rank")][:1]
+    shown += [f for f in ours if f.module not in (*EXCHANGE, "zero.comm", "zero._rank")][:1]
     return Place(_collective(stack[: users[0] + 1] if users else stack), tuple(shown))
 
 
 def _collective(inner: Sequence[Frame]) -> str:
     """The collective that a stack (innermost first, up to the user's line) stands in, or ""."""
     kinds = [
-        lambda f: f.module == "zero.exchange" and "(" in f.function,
+        lambda f: f.module in EXCHANGE and "(" in f.function,
         lambda f: f.module == "zero.comm" and f.public,
-        lambda f: f.module == "zero.exchange" and f.public,
+        lambda f: f.module in EXCHANGE and f.public,
         lambda f: f.module.startswith("torch.distributed") and f.public,
         lambda f: f.module.startswith(("torch.distributed", "torch.nn.parallel")),
         # DistributedDataParallel waits in C++, inside of backward.
