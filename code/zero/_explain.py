@@ -82,30 +82,35 @@ class Failure:
 # --- in the rank: stacks become places -----------------------------------------------------------
 
 
-def frames_of(stack: Iterable[tuple[FrameType, int]]) -> list[Frame]:
+def frames_of(stack: Iterable[tuple[FrameType, int]], running: bool = False) -> list[Frame]:
     """Frames of `traceback.walk_stack` or `walk_tb`, in their order.
 
-    As long as somebody holds a frame of another thread, its local variables live, tensors too. So
-    that thread must not go on while we look at it, and source files are read afterwards.
+    running: it is the stack of another thread, which goes on. Its local variables must not be read
+    (Python may crash: they change without a lock), and as long as somebody holds a frame they live,
+    tensors too. So that thread must not run Python while we look, and files are read afterwards.
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1.0)
     try:
-        seen = _places_in(stack)
+        seen = _places_in(stack, running)
     finally:
         sys.setswitchinterval(usual)
     return [Frame(*place, linecache.getline(*place[:2]).strip()) for place in seen]
 
 
-def _places_in(stack: Iterable[tuple[FrameType, int]]) -> list[tuple[str, int, str, str]]:
+def _places_in(
+    stack: Iterable[tuple[FrameType, int]], running: bool
+) -> list[tuple[str, int, str, str]]:
     """File, line, function and module of each frame."""
     seen = []
     for frame, line in stack:
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has only the short name
         module = frame.f_globals.get("__name__") or ""
-        # These keep the name, size and dtype of the collective at hand in their ticket.
-        if module in EXCHANGE:
+        # A collective's ticket says its name, size and dtype.
+        if module in EXCHANGE and running:
+            name = getattr(sys.modules.get("zero.messages"), "waiting_in", "") or name
+        elif module in EXCHANGE:
             name = getattr(frame.f_locals.get("ticket"), "text", name)
         line = line or code.co_firstlineno  # a frame seen between two lines has None
         seen.append((code.co_filename, line, name, module))

@@ -70,7 +70,8 @@ def _listen(rank: int, folder: str, pipe: Connection, sending: threading.Lock) -
             pipe.recv_bytes()
         except (EOFError, OSError):
             break
-        stack = _explain.frames_of(traceback.walk_stack(sys._current_frames()[main_thread]))
+        stack = traceback.walk_stack(sys._current_frames()[main_thread])
+        stack = _explain.frames_of(stack, running=True)
         stack = list(itertools.takewhile(lambda frame: frame.module != __name__, stack))
         lines = hash(tuple((frame.file, frame.line) for frame in stack))
         with sending, contextlib.suppress(OSError):

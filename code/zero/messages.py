@@ -20,6 +20,8 @@ import torch.distributed as dist
 
 TEXT_BYTES = 512
 RIDERS = 15  # numbers of 8 bytes that may travel with a digest
+
+waiting_in = ""  # the collective in which this rank waits: for reports made by another thread
 LEFT = -1  # in place of a digest: this rank takes part in nothing any more
 
 
@@ -144,9 +146,12 @@ class Mesh:
 
     def wait(self, handles: list, ticket: Ticket) -> None:
         """Wait for requests; a lost or silent peer becomes a CommError naming the collective."""
+        global waiting_in
+        waiting_in = ticket.text
         try:
             for handle in handles:
                 handle.wait()
+            waiting_in = ""
         except RuntimeError as error:
             raise CommError(
                 f"rank {self.rank} lost its peers in {ticket.text}: another rank has ended, or did "

@@ -14,7 +14,7 @@ import weakref
 import pytest
 import torch
 
-from zero import _explain
+from zero import _explain, comm
 from zero.launch import launch
 
 pytestmark = pytest.mark.timeout(120)
@@ -145,7 +145,7 @@ def test_looking_where_a_thread_stands_keeps_nothing_alive():
     def look(thread):
         while not looked.is_set():
             linecache.clearcache()  # so that files are read each time, and other threads run
-            _explain.frames_of(traceback.walk_stack(sys._current_frames()[thread]))
+            _explain.frames_of(traceback.walk_stack(sys._current_frames()[thread]), running=True)
 
     def short():
         local = torch.empty(1)
@@ -159,3 +159,27 @@ def test_looking_where_a_thread_stands_keeps_nothing_alive():
     finally:
         looked.set()
         looker.join()
+
+
+def exchange_while_looked_at(rank, world_size, running):
+    main, over = threading.main_thread().ident, threading.Event()
+
+    def look():
+        while not over.is_set():
+            stack = traceback.walk_stack(sys._current_frames()[main])
+            _explain.frames_of(stack, running)
+            time.sleep(0)
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    flat = torch.ones(6_000_000)
+    for _ in range(30):
+        comm.all_reduce(flat, op="max")
+    over.set()
+    looker.join()
+    return flat.sum().item()
+
+
+def test_looking_where_a_rank_stands_does_not_crash_it():
+    """Local variables of a running frame, read from another thread, are a segmentation fault."""
+    assert launch(exchange_while_looked_at, 2, True, quiet=True) == [6e6] * 2
