@@ -69,6 +69,7 @@ def doctor() -> None:
 def _shown(report: Report) -> Report:
     print(report)
     if report.outcome == NOT_WRITTEN:
-        print(f"Write it here: {pieces.shown(pieces.start(report.path))}")
+        file = pieces.shown(pieces.start(report.path))
+        print(f"Write it here: {file} (signature and docstring are there already)")
     print()
     return report
