@@ -188,6 +188,29 @@ def test_shared():
 
 
 @exercise(PATH)
+def test_places():
+    """Every gradient goes to its own output: [None, g], and a whole number in the first place"""
+    x, g = torch.tensor([5.0, 6.0], requires_grad=True), torch.tensor([1.0, 10.0])
+    hint = "`grads` has a place for every output, also for those that take no part. Pair outputs "
+    hint += "and gradients first, and leave out pairs, not single outputs or gradients."
+    blocks = {
+        "x -> (x * 2, x * 3)": lambda x: (x * 2, x * 3),
+        "x -> (whole numbers, x * 3)": lambda x: (torch.arange(2), x * 3),
+    }
+    for name, block in blocks.items():
+        call, inputs, _ = first_run(block, x)
+        what = f"the gradient of x, if the block is {name} and grads = [None, g]"
+        try:
+            (got,) = backward(call, inputs, [None, g])
+        except RuntimeError as error:
+            fail(f"Looking for {what}: {error}\n{hint}", "shifted")
+        text = f"{what}, is None: output 2's gradient did not go to output 2.\n{hint}"
+        require(got is not None, text[0].upper() + text[1:], "shifted")
+        text = f"output 2's gradient went to output 1. {hint[:-1]}"
+        compare_tensors(3 * g, got, what, known=[same_as(2 * g, "shifted", text)])
+
+
+@exercise(PATH)
 def test_nothing_stays():
     """When backward through the block is over, only gradients are left of it"""
     layer = nn.Linear(50, 50)
