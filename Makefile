@@ -34,7 +34,7 @@ bench: $(READY)
 # The course. EX names an exercise by its path in the package: make check EX=zero.flat.flatten_params
 
 lab: $(READY)       #: open the lessons in JupyterLab
-	@$(PY) -m jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(or $(firstword $(sort $(wildcard lessons/*.ipynb))),.)
+	@$(PY) -m jupyter lab --ServerApp.root_dir="$(CURDIR)" $(if $(filter 0,$(shell id -u)),--allow-root) $(or $(firstword $(sort $(wildcard lessons/*.ipynb))),.)
 
 check: course       #: grade one exercise, or all that were begun
 	@$(PY) -m course check $(EX) || test $$? -eq 2 # not written yet: nothing has failed
