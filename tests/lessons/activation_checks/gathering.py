@@ -32,11 +32,20 @@ def compare_whole(x: Tensor, key: tuple, rank: int) -> None:
         x, m, 0, "not-in-place", "only rank 0's part came. Range r must hold rank r's own part"
     )
     known = [
+        _unwritten,
         first if gathered()[rank][key][1] else own,
         _in_reverse(x, m),
         _padding_left(x, m),
     ]
     compare_tensors(x, got, what, known=known)
+
+
+def _unwritten(expected: Tensor, got: Tensor):
+    """Recognise memory that nobody has filled (here it holds nan)."""
+    text = "nan stands where nobody has put a part. Before the all-gather, range r must hold this "
+    text += "rank's own part, and r is its rank in the group"
+    found = got.is_floating_point() and got.isnan().any() and not expected.isnan().any()
+    return ("not-in-place", text) if found else None
 
 
 def _alone(x: Tensor, m: int, r: int, mistake: str, sentence: str):

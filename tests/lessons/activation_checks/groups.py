@@ -1,4 +1,4 @@
-"""Four ranks in groups of four, of three and one, and of two: where the checks run."""
+"""Four ranks in groups of four, of three and one, and of every second: where the checks run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 WORLD = 4
-SIZES = (4, 3, 2)  # the world first: there no group can be forgotten; 3 leaves a group of one
+GROUPS = {  # the world first: there no group can be forgotten
+    4: [[0, 1, 2, 3]],
+    3: [[0, 1, 2], [3]],
+    2: [[0, 2], [1, 3]],  # no neighbours, so a rank's place is not its number modulo 2
+}
+SIZES = tuple(GROUPS)
 SHAPES = {  # by the size of the groups
     4: [(7,), (7, 5), (2, 3, 4), (1,)],
     3: [(7,), (7, 5), (2, 3, 4), (3,), (1,), (), (0, 4)],
@@ -16,16 +21,16 @@ SHAPES = {  # by the size of the groups
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 
 
-def members(size: int) -> list[list[int]]:
-    """The ranks of the world cut into groups of `size`; what is left over forms the last one."""
-    return [list(range(i, min(i + size, WORLD))) for i in range(0, WORLD, size)]
+def members(rank: int, size: int) -> list[int]:
+    """The ranks of the group that `rank` has when groups of `size` are cut."""
+    return next(ranks for ranks in GROUPS[size] if rank in ranks)
 
 
 def groups_of(rank: int) -> dict[int, tuple[dist.ProcessGroup, int, int]]:
     """By the size that was cut: this rank's group, its number of ranks, and this rank's place."""
     found = {}
     for size in SIZES:
-        for ranks in members(size):
+        for ranks in GROUPS[size]:
             group = dist.new_group(ranks)
             if rank in ranks:
                 found[size] = group, len(ranks), ranks.index(rank)
@@ -34,7 +39,7 @@ def groups_of(rank: int) -> dict[int, tuple[dist.ProcessGroup, int, int]]:
 
 def place(rank: int, size: int) -> tuple[int, int]:
     """Number of ranks in the group that `rank` has when groups of `size` are cut; its place."""
-    ranks = next(r for r in members(size) if rank in r)
+    ranks = members(rank, size)
     return len(ranks), ranks.index(rank)
 
 

@@ -119,6 +119,22 @@ def test_part_dtypes():
 
 
 @exercise(PATH)
+def test_part_bits():
+    """What is kept is what was there, to the last bit: -0.0 too"""
+    for rank, seen in enumerate(kept()):
+        for size in groups.SIZES:
+            compare_part(parts.ODD, (size, "odd"), rank)
+            got, right = (
+                seen["parts"][size, "odd"][0],
+                groups.part_of(parts.ODD, *groups.place(rank, size)),
+            )
+            text = f"Rank {rank} keeps {got.tolist()}, it should be {right.tolist()}: elements "
+            text += "must be copied, not calculated with."
+            same = torch.equal(got.view(torch.int32), right.view(torch.int32))
+            require(same, text, "calculated")
+
+
+@exercise(PATH)
 def test_silent():
     """Nothing is sent: a rank has all that it needs"""
     for rank, seen in enumerate(kept()):

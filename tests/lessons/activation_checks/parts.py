@@ -5,11 +5,14 @@ Nothing of the grader is imported here, so ranks start faster.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from activation_checks import groups
-from zero import partition
+from zero import comm, partition
 from zero.activations import checkpoint
 from zero.traffic import Traffic
 
@@ -28,6 +31,7 @@ def keep_everything(rank: int, world_size: int) -> dict:
                 for dtype in groups.DTYPES:
                     x = groups.tensor(shape, dtype)
                     found[size, shape, dtype] = _keep(x, group)
+            found[size, "odd"] = _keep(ODD, group)
             across = groups.tensor((7, 5)).T  # its elements do not lie in their order
             found[size, "across"] = _keep(across, group)
     return {"parts": found, "calls": len(traffic.calls)}
@@ -55,9 +59,9 @@ def _same_memory(a: Tensor, b: Tensor) -> bool:
 def gather_everything(rank: int, world_size: int) -> dict:
     """Every shape and dtype in every group: the whole, bytes sent, bytes of the part.
 
-    Ends at the first error: the other ranks may be anywhere then.
+    Ends, on all ranks, with the groups in which the first error comes.
     """
-    found = {}
+    found, failed = {}, False
     for size, (group, m, r) in groups.groups_of(rank).items():
         cases = [(shape, torch.float32) for shape in groups.SHAPES[size]]
         if size == 3:
@@ -68,17 +72,30 @@ def gather_everything(rank: int, world_size: int) -> dict:
                 found[key] = _gather(x, m, r, group)
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
                 found[key] = f"{type(error).__name__}: {error}", 0, 0, True
-                return found
+                failed = True
+                break
+        if comm.any_rank(failed):  # nobody may wait in the next groups for one that has failed
+            return found
         if size == groups.WORLD:
             found["different"] = different_batches(rank)
     return found
+
+
+@contextmanager
+def _nan_where_nobody_wrote() -> Iterator[None]:
+    """New memory may hold what was right a moment ago: inside, `torch.empty` gives nan."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @torch.no_grad()
 def _gather(x: Tensor, m: int, r: int, group) -> tuple:
     part = groups.part_of(x, m, r)
     before = part.clone()
-    with Traffic() as traffic:
+    with Traffic() as traffic, _nan_where_nobody_wrote():
         got = partition.gather_parts(part, x.shape, group, "a test")
     kept = got.clone() if isinstance(got, Tensor) else got
     return kept, traffic.bytes(floating=True), part.nbytes, torch.equal(part, before)

@@ -84,8 +84,8 @@ def kept_and_sent(options: dict, number: int) -> tuple[int, int]:
 def in_groups(rank: int, world_size: int, offload: bool) -> dict[int, dict]:
     """By the size of the groups: weights with and without checkpoints, bytes kept and sent."""
     found = {}
-    for size, (group, _, place) in groups.groups_of(rank).items():
-        number = rank - place  # the first rank of the group: what tells replicas apart
+    for size, (group, _, _) in groups.groups_of(rank).items():
+        number = groups.members(rank, size)[0]  # the group's first rank: all of it have its rows
         options = {"partition": group, **({"offload": FileStore()} if offload else {})}
         found[size] = {
             "trained": trained(options, OPTIMIZER[size], number),
