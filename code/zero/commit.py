@@ -38,7 +38,14 @@ def commit(temporary: Path, final: Path) -> None:
 
 
 def point_to(root: Path, name: str) -> None:
-    """Let `root`/latest say `name`; a reader sees the old line or the new one, never a part."""
+    """Let `root`/latest say `name`; a reader sees the old line or the new one, never a part.
+
+    The line is the name and a line end, as bytes. It is written into another file in `root` (a
+    rename is atomic only within one file system), which may have any name that no checkpoint has:
+    readers look for folders called step-..., and only for those. That file is on the disk before it
+    is renamed to `LATEST`; the new name is when this returns. A file that a dead save has left
+    behind does not matter. Uses `disk.write`, `disk.rename` and `disk.sync`.
+    """
     temporary = root / f".{LATEST}"
     temporary.unlink(missing_ok=True)
     disk.write(temporary, f"{name}\n".encode())

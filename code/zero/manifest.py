@@ -43,6 +43,7 @@ def shard_entry(file: str, size: int, sha256: str, pieces: list[Piece]) -> dict:
     The result holds "file", "bytes", "sha256", and "slices": for each parameter's name where the
     piece lies in the whole flattened parameter, whatever the shard it came from ("offset" and
     "length", in elements), its "tensors" by name with their dtypes ("float32"), and its "numbers".
+    A piece may be empty ("length" 0), and the order of the names does not matter.
     """
     slices = {
         piece.name: {

@@ -34,7 +34,7 @@ def copies(offset: int, length: int, saved: Sequence[tuple[int, int]]) -> list[C
     `saved` are the slices' (offset, length) in elements of the flattened parameter, in any order;
     together they hold every element once. In the result, `start` counts from the beginning of the
     slice and `target` from the beginning of what is wanted; slices that hold nothing of it are left
-    out.
+    out. `length` may be 0: then there is nothing to copy. The order of the result is free.
     """
     plan = []
     for source, (begin, count) in enumerate(saved):

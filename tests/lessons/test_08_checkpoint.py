@@ -1,16 +1,15 @@
 """Grades lesson 08."""
 
-import contextlib
 import itertools
 import random
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 import torch
+from checkpoint_checks.committing import *  # noqa: F403
 
 from course.checks import compare_values, exercise, fail, on_ranks, require
-from zero import commit, disk, manifest, reshard
+from zero import manifest, reshard
 
 # --- shard_entry ---------------------------------------------------------------------------------
 
@@ -72,148 +71,22 @@ def test_slices():
             ({k: t.dtype for k, t in p.tensors.items()}, "not-json", "JSON knows no dtypes"),
             (list(dtypes), "no-dtypes", "the dtypes are missing"),
         ]
+        swapped = dict.fromkeys(dtypes, dtypes["value"])
+        known += [
+            (None, "no-dtypes", "it is missing: nobody knows what to read from the file"),
+            ({k: list(t.shape) for k, t in p.tensors.items()}, "no-dtypes", "those are shapes"),
+        ]
+        if swapped != dtypes:
+            known.append((swapped, "one-dtype", "each tensor has a dtype of its own"))
         compare_values(dtypes, got.get("tensors"), f'{what}["tensors"]', known)
-        known = [(None, "no-numbers", "they are missing: the step counter would be lost")]
+        step = p.numbers["step"][1]
+        known = [
+            (None, "no-numbers", "they are missing: the step counter would be lost"),
+            ({}, "no-numbers", "they are missing: the step counter would be lost"),
+            ({"step": step}, "numbers-changed", "piece.numbers is JSON already; pass it on"),
+            (p.numbers["step"], "numbers-changed", "that is one counter; pass all of them on"),
+        ]
         compare_values(p.numbers, got.get("numbers"), f'{what}["numbers"]', known)
-
-
-# --- the disk, watched ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def steps(monkeypatch):
-    """The names of all steps that a save makes on the disk, in order."""
-    seen = []
-    monkeypatch.setattr(disk, "hook", seen.append)
-    return seen
-
-
-# --- commit --------------------------------------------------------------------------------------
-
-
-@exercise("zero.commit.commit")
-def test_appears(tmp_path, steps):
-    """The folder has its final name, with everything in it"""
-    (tmp_path / ".step-1").mkdir()
-    (tmp_path / ".step-1" / "manifest.json").write_text("{}")
-    commit.commit(tmp_path / ".step-1", tmp_path / "step-1")
-    there = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*"))
-    known = [
-        ([".step-1", ".step-1/manifest.json"], "not-renamed", "it was not renamed"),
-        (
-            [".step-1", ".step-1/manifest.json", "step-1", "step-1/manifest.json"],
-            "copied",
-            "it was copied; a copy can die half-way",
-        ),
-    ]
-    compare_values(["step-1", "step-1/manifest.json"], there, "what is there", known)
-    if any(s.startswith("create") for s in steps) or not any(s.startswith("rename") for s in steps):
-        fail("It must appear by one rename (disk.rename).", "copied")
-
-
-@exercise("zero.commit.commit")
-def test_order_of_steps(tmp_path, steps):
-    """The names inside are on the disk before the rename, the new name after it"""
-    (tmp_path / ".step-1").mkdir()
-    commit.commit(tmp_path / ".step-1", tmp_path / "step-1")
-    above = f"sync {tmp_path.name}"
-    expected = ["sync .step-1", "rename step-1", above]
-    known = [
-        (["rename step-1"], "nothing-synced", "nothing was synced"),
-        (["rename step-1", above], "not-before", "the names in the folder may be lost"),
-        (["sync .step-1", "rename step-1"], "not-after", "the new name itself may be lost"),
-        (["rename step-1", "sync step-1"], "not-before", "synced too late"),
-        (["rename step-1", "sync step-1", above], "not-before", "synced after the rename"),
-        (["sync .step-1", "rename step-1", "sync step-1"], "not-after",
-         "the new name stands in the folder above, and may be lost"),
-        (["sync .step-1", above, "rename step-1"], "not-after", "synced before there was a name"),
-    ]  # fmt: skip
-    compare_values(expected, steps, "the steps", known)
-
-
-@exercise("zero.commit.commit")
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_killed(tmp_path, monkeypatch, number):
-    """Dead at any step: a complete checkpoint, or none"""
-    (tmp_path / ".step-1").mkdir()
-    for name in ("rank-00000.safetensors", "manifest.json"):
-        (tmp_path / ".step-1" / name).write_text("x")
-    left = [number]
-
-    def die(step):
-        left[0] -= 1
-        if left[0] == 0:
-            raise KeyboardInterrupt(step)
-
-    monkeypatch.setattr(disk, "hook", die)
-    with pytest.raises(KeyboardInterrupt):
-        commit.commit(tmp_path / ".step-1", tmp_path / "step-1")
-    if (tmp_path / "step-1").exists():
-        files = sorted(p.name for p in (tmp_path / "step-1").iterdir())
-        compare_values(["manifest.json", "rank-00000.safetensors"], files, "the checkpoint's files")
-
-
-# --- point_to ------------------------------------------------------------------------------------
-
-
-@exercise("zero.commit.point_to")
-def test_line(tmp_path):
-    """latest holds the name, and a line end"""
-    commit.point_to(tmp_path, "step-00000100")
-    path = tmp_path / "latest"
-    require(path.is_file(), f"There is no file {path.name}.", "no-file")
-    known = [
-        ("step-00000100", "no-line-end", "the line has no end: one byte may be missing, or not"),
-        (f"{tmp_path}/step-00000100\n", "whole-path", "a path; the folder may be moved"),
-    ]
-    compare_values("step-00000100\n", path.read_text(), "latest", known)
-
-
-@exercise("zero.commit.point_to")
-def test_replaced_at_once(tmp_path, steps):
-    """A second call replaces the line; latest is never opened for writing"""
-    commit.point_to(tmp_path, "step-00000100")
-    steps.clear()
-    commit.point_to(tmp_path, "step-00000200")
-    require((tmp_path / "latest").read_text() == "step-00000200\n", "The old line stays.", "stays")
-    if "rename latest" not in steps:
-        fail("latest itself is written: a reader may see a part of the line.", "in-place")
-    require(steps[-1] == f"sync {tmp_path.name}", f"The steps: {steps}.", "not-synced")
-    synced = [s for s in steps if s.startswith("sync .")]
-    require(bool(synced), f"The line is not on the disk before the rename: {steps}", "not-synced")
-
-
-@exercise("zero.commit.point_to")
-def test_left_over(tmp_path):
-    """A file that a dead save has left behind does not matter"""
-    (tmp_path / ".latest").write_text("step-000")
-    try:
-        commit.point_to(tmp_path, "step-00000100")
-    except FileExistsError:
-        fail("FileExistsError: .latest was left by a save that died.", "left-over")
-    require((tmp_path / "latest").read_text() == "step-00000100\n", "Not written.", "left-over")
-
-
-@exercise("zero.commit.point_to")
-def test_killed_pointer(tmp_path, monkeypatch):
-    """Dead at any step: the old line or the new one"""
-    for number in range(1, 7):
-        commit.point_to(tmp_path, "step-00000100")
-        left = [number]
-
-        def die(step, left=left):
-            left[0] -= 1
-            if left[0] == 0:
-                raise KeyboardInterrupt(step)
-
-        monkeypatch.setattr(disk, "hook", die)
-        with contextlib.suppress(KeyboardInterrupt):
-            commit.point_to(tmp_path, "step-00000200")
-        monkeypatch.setattr(disk, "hook", None)
-        path = tmp_path / "latest"
-        line = path.read_text() if path.exists() else "nothing: the file is gone"
-        if line not in ("step-00000100\n", "step-00000200\n"):
-            fail(f"dead at step {number}: latest holds {line!r}", "half-written")
 
 
 # --- copies --------------------------------------------------------------------------------------

@@ -55,8 +55,8 @@ LESSON = Lesson(
             hints=(
                 "If you open root/latest for writing, what is in it between that moment and the "
                 "end of the write?",
-                "Write the line to another file, .latest, and rename that to latest. A .latest "
-                "may be left over from a save that died: remove it first.",
+                "Write the line to another file in the same folder, say .latest, and rename that "
+                "to latest. It may be left over from a save that died: remove it first.",
                 """
                     temporary = root / f".{LATEST}"
                     temporary.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 check: test_replaced_at_once
 mistake: not-synced
+says: not on the disk before the rename
 """
 
 

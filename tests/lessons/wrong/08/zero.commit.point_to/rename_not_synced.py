@@ -2,6 +2,7 @@
 
 check: test_replaced_at_once
 mistake: not-synced
+says: the new name itself may be lost
 """
 
 

@@ -1,0 +1,1 @@
+"""Checks of lesson 08 that look at the disk."""
