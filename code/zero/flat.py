@@ -57,10 +57,11 @@ def unflatten_into(module: nn.Module, flat: torch.Tensor) -> None:
 
     Each takes the values that stand in its part of `flat`, in its own shape. The order is that of
     `flatten_params`, a tied parameter has one part; elements past the last parameter are padding.
-    The Parameter objects stay the same, so optimizers and tied modules keep seeing them.
+    The Parameter objects stay the same, so optimizers and tied modules keep seeing them. Elements
+    of `flat` may have gaps between them, as in `x[::2]`.
 
     Raises ValueError, before anything is changed, if `flat` is not one-dimensional, is too short
-    or has another dtype than the parameters, or if these cannot share one flat tensor.
+    or has another dtype or device than the parameters, or if these cannot share one flat tensor.
     """
     named = list(module.named_parameters())
     check_alike(named)
@@ -70,8 +71,13 @@ def unflatten_into(module: nn.Module, flat: torch.Tensor) -> None:
             f"unflatten_into needs a flat tensor of at least {numel} elements, "
             f"got shape {tuple(flat.shape)}"
         )
-    if named and flat.dtype != named[0][1].dtype:
-        raise ValueError(f"flat is {flat.dtype}, the parameters are {named[0][1].dtype}")
+    if named:
+        first = named[0][1]
+        if flat.dtype != first.dtype or flat.device != first.device:
+            raise ValueError(
+                f"flat is {flat.dtype} on {flat.device}, the parameters are {first.dtype} on "
+                f"{first.device}"
+            )
     offset = 0
     for _, p in named:
         p.data = flat[offset : offset + p.numel()].view(p.shape)

@@ -214,6 +214,7 @@ def test_mixed_devices_are_refused_by_name():
         (torch.empty(173), "at least 174 elements, got shape .173"),
         (torch.empty(2, 87), "at least 174 elements, got shape .2, 87"),
         (torch.empty(174, dtype=torch.float64), "float64.*float32"),
+        (torch.empty(174, device="meta"), "meta.*cpu"),
     ],
 )
 def test_flat_tensors_that_do_not_fit_are_refused(flat, message):

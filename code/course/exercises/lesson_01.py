@@ -42,7 +42,7 @@ LESSON = Lesson(
                     named = list(module.named_parameters())
                     check_alike(named)
                     (raise ValueError if flat.dim() is not 1, if flat.numel() is less than the
-                    sum of all numels, or if the dtypes differ)
+                    sum of all numels, or if the dtypes or devices differ)
                     offset = 0
                     for _, p in named:
                         p.data = flat[offset : (where?)].view((which shape?))

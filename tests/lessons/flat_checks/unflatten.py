@@ -79,6 +79,26 @@ def test_flat_to_model():
 
 
 @exercise("zero.flat.unflatten_into")
+def test_gaps():
+    """Also a flat tensor with gaps between its elements is used itself, not a copy of it"""
+    module, memory = small(), torch.zeros(22)
+    flat = memory[::2]
+    try:
+        unflatten_into(module, flat)
+    except (RuntimeError, ValueError) as error:
+        fail(f"flat = x[::2], which is one-dimensional, raises {type(error).__name__}: {error}")
+    memory.copy_(torch.arange(22.0))
+    for (name, p), right in zip(module.named_parameters(), pieces(flat, module)):
+        require(
+            torch.equal(p.detach(), right),
+            f"flat = x[::2]. After x.copy_(0, 1, 2, ...) {name} is {p.flatten()[:4].tolist()}, not "
+            f"{right.flatten()[:4].tolist()}: it is a copy. flat.contiguous() copies a tensor with "
+            f"gaps; slice flat itself.",
+            "not-a-view",
+        )
+
+
+@exercise("zero.flat.unflatten_into")
 def test_model_to_flat():
     """What an optimizer changes in the model stands in flat"""
     module, flat = small(), torch.randn(11, generator=torch.Generator().manual_seed(1))
@@ -152,13 +172,14 @@ def test_frozen_too():
 
 
 @exercise("zero.flat.unflatten_into")
-@pytest.mark.parametrize("case", ["too short", "two dimensions", "another dtype"])
+@pytest.mark.parametrize("case", ["too short", "two dimensions", "another dtype", "another device"])
 def test_refuses_flat(case):
     """A flat tensor that cannot serve raises ValueError, and the module stays as it was"""
     wrong = {
         "too short": torch.zeros(10),
         "two dimensions": torch.zeros(11, 1),
         "another dtype": torch.zeros(11, dtype=torch.float64),
+        "another device": torch.zeros(11, device="meta"),
     }[case]
     module = small()
     before = [p.detach().clone() for p in module.parameters()]
