@@ -128,6 +128,20 @@ def test_two_micro_batches():
 
 
 @exercise(PATH)
+def test_without_gradients():
+    """A bucket that has no gradient on this rank is sent all the same"""
+    for rank, seen in enumerate(closed_again()):
+        if ["wide"] not in seen["started"]:
+            fail(
+                f"On rank {rank} the fp64 bucket has no gradient in this step (its grad is None), "
+                "and close has not started its reduce-scatter. Another rank may have one, and "
+                "would wait for ever: all ranks start all buckets. flight.start sends zeros.",
+                "skipped-without-gradient",
+            )
+        compare_values([["a", "b"], ["wide"]], seen["started"], "the buckets started (names)")
+
+
+@exercise(PATH)
 @ALL_RANKS
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_closes_train(optimizer, ranks):

@@ -146,7 +146,8 @@ def test_group():
     """It gathers in the unit's group: here ranks 0 and 1 of three"""
     for rank, seen in enumerate(started()[:2]):
         got = seen["group"]
-        text = f"On rank {rank}: {got}. self.group must be passed on."
+        text = "self.group must be passed on to comm.all_gather: without it the whole world takes "
+        text += f"part, and the buffer is cut for the group. On rank {rank} it says:\n{got}"
         require(not isinstance(got, str), text, "whole-world")
         compare_tensors(padded_whole("a", 2), got, f"b.flat on rank {rank}")
 

@@ -55,13 +55,20 @@ def tied() -> nn.Module:
     return nn.Sequential(first, nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), last)
 
 
+def frozen_owner() -> nn.Module:
+    """As `tied`, and the shared weight is frozen: its owner has no backward of its own."""
+    model = tied()
+    model[0].weight.requires_grad_(False)
+    return model
+
+
 def mixed() -> nn.Module:
     """Units with trainable, some frozen, and only frozen parameters."""
     frozen = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), Shy(), frozen, nn.Linear(WIDTH, WIDTH))
 
 
-MODELS = {"chain": chain, "tied": tied, "mixed": mixed}
+MODELS = {"chain": chain, "tied": tied, "mixed": mixed, "frozen_owner": frozen_owner}
 
 
 def look_at_passes(rank: int, world_size: int) -> dict[str, dict]:
@@ -109,7 +116,8 @@ def _observer(opt: zero.ZeroOptimizer, unit: Unit, found: dict):
                     found["missing"] = (unit.name, u.name, u.state)
                     raise NotHere
 
-        output.register_hook(begins)
+        if output.requires_grad:
+            output.register_hook(begins)
 
     return after_forward
 

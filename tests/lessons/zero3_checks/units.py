@@ -177,18 +177,23 @@ def _start_in_a_group(rank: int) -> Tensor | str | None:
 def release_and_look(rank: int, world_size: int) -> dict:
     """release of a FULL unit, with references into its storages held, as autograd holds them."""
     _, unit = unit_of(Mixed())  # which releases it once
+    if any(
+        b.shard.untyped_storage()._cdata == b.flat.untyped_storage()._cdata for b in unit.buckets
+    ):
+        return {"shard freed": False, "shard replaced": True}
     if not all(b.shard.untyped_storage().nbytes() for b in unit.buckets):
-        return {"shard freed": True}
+        return {"shard freed": True, "shard replaced": False}
     for b in unit.buckets:  # as `gather` leaves it, whatever that release has done
         b.flat.untyped_storage().resize_(size_of(b))
     unit.state = State.SHARDED
     unit.gather()
-    flats = [b.flat for b in unit.buckets]
+    flats, shards = [b.flat for b in unit.buckets], [b.shard for b in unit.buckets]
     held = [b.flat.untyped_storage() for b in unit.buckets]
     with Traffic() as traffic:
         unit.release()
     found = {
         "shard freed": False,
+        "shard replaced": any(b.shard is not s for b, s in zip(unit.buckets, shards)),
         "left": [storage.nbytes() for storage in held],
         "same": [b.flat is flat for b, flat in zip(unit.buckets, flats)],
         "shapes": {n: tuple(p.shape) for b in unit.buckets for n, p in zip(b.names, b.params)},
@@ -300,7 +305,8 @@ def close_and_look(rank: int, world_size: int) -> dict:
 
 @torch.no_grad()
 def close_again(rank: int, world_size: int) -> dict:
-    """Two micro-batches, the second without `b` on ranks 1 and 2; then the cases that stay full."""
+    """Two micro-batches, the second without `b` on ranks 1 and 2; then a bucket without gradients
+    on ranks 1 and 2, noted and not sent; then the cases that stay full."""
     model = Two()
     opt, unit = unit_of(model)
     for micro_batch in range(2):
@@ -309,7 +315,15 @@ def close_again(rank: int, world_size: int) -> dict:
         set_gradients(opt, model, rank, but="b" if micro_batch and rank else "")
         opt.close(unit)
     opt.flight.land()
-    found = {"sum": opt.buckets[0].owned_grad.clone()}
+    found = {"sum": opt.buckets[0].owned_grad.clone(), "started": []}
+    unit.gather()
+    unit.open = True
+    set_gradients(opt, model, rank, but="wide" if rank else "")
+    note = found["started"].append
+    with patched(opt.flight, "start", lambda start: lambda bucket: note(bucket.names)):
+        opt.close(unit)
+    for b in unit.trainable:
+        b.free_grad()
     unit.gather()
     unit.open, unit.running = True, 1
     set_gradients(opt, model, rank)

@@ -2,6 +2,7 @@
 
 check: test_group
 mistake: whole-world
+says: self.group must be passed on to comm.all_gather
 """
 
 

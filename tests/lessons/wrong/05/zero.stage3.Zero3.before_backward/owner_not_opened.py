@@ -1,0 +1,16 @@
+"""Gathers the owner of a tied weight and does not open it: if it is frozen, nobody closes it.
+
+check: test_all_closed
+mistake: left-in-memory
+"""
+
+
+def before_backward(self, call):
+    self.prefetcher.needed("backward", call.unit)
+    for u in call.unit.needs:
+        u.gather()
+    call.unit.open = True
+    if call.waiting:
+        call.unit.backward_calls.add(call)
+    if sum(u.open for u in self.units) == 1:
+        self.prefetcher.start_next("backward")
