@@ -137,8 +137,9 @@ def recompute(
     """Run the block again on `inputs`, now with a graph, and go backward through that graph.
 
     `inputs` are leaves: nothing is behind them. `grads` are the gradients of the tensors that the
-    block returned, in order, None where none has come. Those of weights are added to their `.grad`,
-    as always; those of `inputs` are returned, in order, None where there is none.
+    block returned, in order, one for each (whole numbers too), None where none has come. Those of
+    weights are added to their `.grad`, as always; those of `inputs` are returned, in order, None
+    where there is none.
 
     The second run has the conditions of the first, so it draws the same random numbers. Afterwards
     the random state is what it was before: backward must not change what the program draws next.
