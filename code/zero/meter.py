@@ -296,7 +296,8 @@ def _kind_of_creator() -> str:
         module = frame.f_globals.get("__name__", "")
         if module.startswith("torch.optim"):
             return "optimizer"
-        if module != __name__ and module.split(".")[0] != "torch":
+        subclass = frame.f_code.co_name == "__torch_dispatch__"  # of a meter, in any module
+        if module != __name__ and not subclass and module.split(".")[0] != "torch":
             function = f"{module}.{frame.f_code.co_name}"
             return _CREATORS.get(function) or _CREATORS.get(module, "activations")
         frame = frame.f_back

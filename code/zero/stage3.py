@@ -178,7 +178,8 @@ class Zero3(ZeroOptimizer):
           (the number of inputs whose gradient is not computed yet), add `call` to the set
           `u.backward_calls`, so that `u` is not closed before they are; then `u.gather()`.
         * Call `self.prefetcher.start_next("backward")`, which starts to gather the unit that
-          comes next, but only if exactly one of `self.units` is open: never three in memory.
+          comes next (in the first step it knows none), but only if exactly one of `self.units` is
+          open: never three in memory, unless one of them owns a tied weight.
         """
         self.prefetcher.needed("backward", call.unit)
         for u in call.unit.needs:
@@ -233,8 +234,9 @@ class Zero3(ZeroOptimizer):
 
         * `unit.open` becomes False, and the set `unit.backward_calls` empty.
         * `self.flight.start(bucket)` for every bucket of `unit.trainable`, in order: it starts the
-          reduce-scatter of `bucket.grad`, with zeros for missing gradients. It lands the one that
-          was on its way before; nobody waits for this one here.
+          reduce-scatter of `bucket.grad`, with zeros for missing gradients, also if this rank has
+          none at all (None): another may have some. It lands the one that was on its way before;
+          nobody waits for this one here.
         * `self._release(unit)`, which releases the unit unless somebody still needs it (a forward
           pass that runs, `full_params`, or `unit.open`).
         """

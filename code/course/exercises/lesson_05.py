@@ -75,7 +75,7 @@ LESSON = Lesson(
         Exercise(
             "zero.stage3.Zero3.before_backward",
             minutes=15,
-            difficulty=3,
+            difficulty=2,
             hints=(
                 "A head whose weight is tied to the embedding: which two units must be FULL while "
                 "the head's backward computes? And why is it too early to prefetch while two units "
