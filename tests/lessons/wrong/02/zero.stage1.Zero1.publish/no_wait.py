@@ -1,7 +1,7 @@
 """Starts the all-gather, and neither keeps the Work nor waits for it: it is dropped.
 
 check: test_all_ranges
-mistake: nothing-published
+mistake: nothing-published or deadlock
 """
 
 

@@ -1,7 +1,7 @@
 """Starts the all-gathers, keeps the Works, and waits for none.
 
 check: test_waits
-mistake: no-wait
+mistake: no-wait or deadlock
 """
 
 

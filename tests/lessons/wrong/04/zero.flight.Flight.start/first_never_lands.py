@@ -1,7 +1,7 @@
 """Forgets the bucket that is on its way.
 
 check: test_one_at_a_time
-mistake: not-landed
+mistake: not-landed or deadlock
 """
 
 

@@ -1,7 +1,7 @@
 """Keeps no handle.
 
 check: test_started
-mistake: not-remembered
+mistake: not-remembered or deadlock
 """
 
 

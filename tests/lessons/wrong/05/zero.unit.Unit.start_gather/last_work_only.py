@@ -1,7 +1,7 @@
 """Keeps the Work of the last bucket.
 
 check: test_starts_only
-mistake: works-lost
+mistake: works-lost or deadlock
 """
 
 

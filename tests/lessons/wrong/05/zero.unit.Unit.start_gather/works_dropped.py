@@ -1,7 +1,7 @@
 """Starts the all-gathers and forgets them: gather will not wait.
 
 check: test_starts_only
-mistake: works-lost
+mistake: works-lost or deadlock
 """
 
 
