@@ -101,8 +101,11 @@ def _watch(model: nn.Module) -> dict:
             found["order"] = [u.name for u in opt.prefetcher.orders["backward"]]
             found["most"] = max(found["most"], _most(changes))
             opt.zero_grad()
-    except NotHere:
-        pass
+    except NotHere:  # what is on its way must not arrive in the next model's messages
+        for unit in opt.units:
+            while unit.works:
+                unit.works.pop().wait()
+        opt.flight.land()
     return found
 
 
