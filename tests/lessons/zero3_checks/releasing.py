@@ -105,6 +105,8 @@ def test_waits():
             "be written into memory that belongs to somebody else by then. Wait first.",
             "no-wait",
         )
+        text = f"self.works still holds {seen['works']} works that are done. self.gather() waits "
+        require(not seen["works"], f"{text}for them and empties it.", "works-left")
         compare_values(State.SHARDED, seen["state"], "self.state after release")
 
 
