@@ -44,6 +44,8 @@ A lesson ``NN_topic`` is four things, and nothing else has to be registered:
        mistake: not-detached          the mistake that it must recognise (may be empty)
        says: requires grad            words that must be in the report (may be left out)
 
+   Right answers that are unlike ours, and were once rejected, lie likewise in ``right/NN/``.
+
 Then::
 
     python -m course build 01_flat                          writes lessons/ and solutions/
