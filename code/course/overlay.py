@@ -15,13 +15,18 @@ import importlib.machinery
 import json
 import os
 import sys
+import sysconfig
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 from course import limits, pieces, source
 
 PIECES_VARIABLE = "ZERO_PIECES"
 PRELOAD_VARIABLE = "ZERO_PRELOAD"
+LIBRARIES = tuple(
+    sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
 
 
 class PieceError(ImportError):
@@ -126,10 +131,21 @@ def _set(piece: source.Piece, new: object) -> None:
     old = vars(owner)[piece.name]
     setattr(owner, piece.name, new)
     if not piece.is_method:
-        for module in list(sys.modules.values()):
-            names = getattr(module, "__dict__", {})
+        for names in _namespaces():
             for name in [n for n, value in list(names.items()) if value is old]:
                 names[name] = new
+
+
+def _namespaces() -> Iterator[dict[str, object]]:
+    """Those of all loaded modules that may have imported from the package.
+
+    Python's library and installed packages have not, and they are thousands: looking through them
+    would take longer than a check does.
+    """
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        if not str(names.get("__file__")).startswith(LIBRARIES):
+            yield names
 
 
 def _owner(piece: source.Piece) -> object:
