@@ -29,16 +29,15 @@ _server: subprocess.Popen | None = None
 _errors: IO[str] | None = None  # what the warm process writes to stderr
 
 
-def grade(path: str, file: Path | None = None, *, solution: bool = False) -> Report:
-    """The verdict on one exercise: the learner's file in ``mine/``, another file, or our solution.
+def grade(path: str, file: Path | None = None) -> Report:
+    """The verdict on one exercise: the learner's file in ``mine/``, or another file.
 
     Only the learner's own file counts for :func:`course.progress`.
     """
     lesson, exercise = registry.find(path)
     path = exercise.path
-    mine = file is None and not solution
-    file = None if solution else Path(file or pieces.file_of(path)).resolve()
-    verdict = _judge(lesson, path, file)
+    mine = file is None
+    verdict = _judge(lesson, path, Path(file or pieces.file_of(path)).resolve())
     if mine:
         verdicts.record(path, verdict.outcome)
     return verdict
@@ -50,15 +49,14 @@ def warm_up() -> None:
         _running_server()
 
 
-def _judge(lesson: registry.Lesson, path: str, file: Path | None) -> Report:
-    if file is not None:
-        text = file.read_text(encoding="utf-8") if file.exists() else None
-        if text is None or source.is_stub(text, pieces.name_of(path)):
-            return Report(path, str(file), NOT_WRITTEN)
-        problem = pieces.problem(path, text)
-        if problem:
-            return cannot_grade(path, file, problem, "cannot-read")
-    request = {"path": path, "grader": str(lesson.grader), "file": str(file) if file else None}
+def _judge(lesson: registry.Lesson, path: str, file: Path) -> Report:
+    text = file.read_text(encoding="utf-8") if file.exists() else None
+    if text is None or source.is_stub(text, pieces.name_of(path)):
+        return Report(path, str(file), NOT_WRITTEN)
+    problem = pieces.problem(path, text)
+    if problem:
+        return cannot_grade(path, file, problem, "cannot-read")
+    request = {"path": path, "grader": str(lesson.grader), "file": str(file)}
     with _lock:
         try:
             answer = _ask(request)
@@ -67,7 +65,7 @@ def _judge(lesson: registry.Lesson, path: str, file: Path | None) -> Report:
             raise
     if "report" in answer:
         return Report.from_json(answer["report"])
-    return cannot_grade(path, file or lesson.grader, answer["died"], "died")
+    return cannot_grade(path, file, answer["died"], "died")
 
 
 def _ask(request: dict) -> dict:

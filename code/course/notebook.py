@@ -19,6 +19,9 @@ from course import grading, overlay, pieces, registry, source
 from course.mine import use_mine
 from course.report import PASSED, Report
 
+# The first cells have the machine to themselves: the warm process starts with so many seconds of
+# computing. It is ready long before a first answer, and if not, the first grading starts it.
+SECONDS_ALONE = 30.0
 # After these the piece is not put in place: the next cell would stop for ever, or die.
 UNUSABLE = ("cannot-read", "endless", "died")
 
@@ -30,7 +33,9 @@ def load(shell) -> None:
     shell.register_magic_function(exercise_cell, "cell", "exercise")
     shell.register_magic_function(solution_cell, "cell", "solution")
     shell.push({"course": course}, interactive=False)
-    threading.Thread(target=grading.warm_up, daemon=True).start()
+    warm = threading.Timer(SECONDS_ALONE, grading.warm_up)
+    warm.daemon = True
+    warm.start()
     mine = use_mine()
     if mine.yours or mine.broken:
         print(replace(mine, stubs=[], unbegun=[]))
@@ -62,14 +67,15 @@ def solution_cell(line: str, cell: str) -> None:
     path = registry.find(line.strip())[1].path
     overlay.restore()
     _bind(path)
-    if _same_code(cell, source.reference(path)):
-        print(grading.grade(path, solution=True))
-        return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"{path}.py"
         file.write_text(f"# {path}\n{cell}", encoding="utf-8")
-        print(grading.grade(path, file))
-    print("A cell in solutions/ is not saved; your own work belongs in lessons/.")
+        report = grading.grade(path, file)
+    if _same_code(cell, source.reference(path)):
+        print(replace(report, file=""))
+    else:
+        print(report)
+        print("A cell in solutions/ is not saved; your own work belongs in lessons/.")
 
 
 def _use(path: str, file: Path, report: Report) -> None:

@@ -86,11 +86,10 @@ def _grade(request: dict) -> dict:
     from course.report import FAILED, PASSED, Report
 
     recorder = Recorder()
-    options = ["--answer", request["file"]] if request["file"] else ["--solutions"]
-    arguments = [request["grader"], "--exercise", request["path"], *options]
+    arguments = [request["grader"], "--exercise", request["path"], "--answer", request["file"]]
     quiet = ["-x", "-q", "--no-header", "--no-summary", "-p", "no:cacheprovider"]
     status = pytest.main([*arguments, *quiet], plugins=[recorder, pytest_timeout])
-    report = Report(request["path"], request["file"] or "", PASSED, recorder.total, recorder.checks)
+    report = Report(request["path"], request["file"], PASSED, recorder.total, recorder.checks)
     if status != 0:
         report.outcome = FAILED
         if report.failure is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import importlib
 import itertools
 import linecache
@@ -40,6 +41,7 @@ def main(
     """
     global inside
     inside = True
+    gc.freeze()  # torch's many objects are here for good: the rank need not search them for garbage
     if hasattr(os, "setpgid"):  # Ctrl-C goes to the launching process alone: it ends the ranks
         os.setpgid(0, 0)
     sending = threading.Lock()

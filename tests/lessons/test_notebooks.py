@@ -1,9 +1,11 @@
 """The notebooks are what their sources make; they run unsolved, and solved with their outputs."""
 
 import os
+import re
 import subprocess
 import sys
 
+import nbformat
 import pytest
 
 from course import build, registry
@@ -25,6 +27,21 @@ def test_each_lesson_has_its_exercises_in_order():
         assert found == [exercise.path for exercise in lesson.exercises], lesson.stem
         assert cells[0].source.startswith(f"# {lesson.number:02} {lesson.title}\n")
         assert f"{lesson.minutes} minutes" in cells[0].source, lesson.stem
+
+
+def test_our_solutions_pass():
+    """So say the stored outputs, which the last test here sees come again."""
+    for lesson in registry.lessons():
+        notebook = nbformat.read(folder("solutions") / f"{lesson.stem}.ipynb", as_version=4)
+        found = []
+        for cell in notebook.cells:
+            if cell.source.startswith("%%solution"):
+                path, verdict = cell.outputs[0].text.split(": ", 1)
+                count = re.fullmatch(r"passed, (\d+) checks\.\nGraded: our solution\n", verdict)
+                assert count and int(count[1]) >= 2, verdict
+                assert not cell.metadata.get("tags"), "nbval must compare it"
+                found.append(path)
+        assert found == [exercise.path for exercise in lesson.exercises], lesson.stem
 
 
 def test_no_notebook_without_a_source():

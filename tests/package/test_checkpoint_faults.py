@@ -184,8 +184,9 @@ def save_until_killed(rank, world_size, root, victim, delay, async_save):
         helpers.train_sharded(model, opt, [step - 1])
         zero.checkpoint.save(root, model, opt, step, keep_last=1 + step % 2, async_save=async_save)
         if rank == 0 and not async_save:
-            with open(f"{root}.done", "w") as file:
+            with open(f"{root}.new", "w") as file:
                 file.write(str(step))
+            os.replace(f"{root}.new", f"{root}.done")  # rank 0 may die between the two lines above
     time.sleep(60)
 
 

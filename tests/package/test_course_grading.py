@@ -44,7 +44,6 @@ def test_right():
     report, text = graded(HALVE, "return a / 2")
     assert (report.outcome, report.exit_code, report.total) == ("passed", 0, 2)
     assert text == f"{HALVE}: passed, 2 checks.\nGraded: mine/{HALVE}.py"
-    assert grading.grade(HALVE, solution=True).outcome == "passed"
 
 
 def test_not_written():
