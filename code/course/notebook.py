@@ -19,8 +19,8 @@ from course import grading, overlay, pieces, registry, source
 from course.mine import use_mine
 from course.report import PASSED, Report
 
-# The first cells have the machine to themselves: the warm process starts with so many seconds of
-# computing. It is ready long before a first answer, and if not, the first grading starts it.
+# For so long the first cells have the machine to themselves: to get warm, the grader computes for
+# several seconds. A grading that is asked for earlier starts it at once.
 SECONDS_ALONE = 30.0
 # After these the piece is not put in place: the next cell would stop for ever, or die.
 UNUSABLE = ("cannot-read", "endless", "died")
