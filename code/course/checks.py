@@ -75,7 +75,7 @@ def compare_values(
             fail(f"{what}: {sentence}.\n{both}", mistake)
     if got is None or (isinstance(got, list) and None in got):
         fail(f"{what}: None comes back. Is a return missing?\n{both}", "returns-none")
-    if got == expected:
+    if got == expected or _listed(got) == _listed(expected):
         fail(f"{what}: right, but of another type.\n{both}", "wrong-type")
     if type(got) is not type(expected):
         fail(f"{what} should be {_kind(expected)}, it is {_kind(got)}.\n{both}", "wrong-type")
@@ -223,6 +223,11 @@ def _times(factor: float) -> str:
     return (
         f"{factor:.4g} times too large" if factor > 1 else f"{factor:.4g} times what it should be"
     )
+
+
+def _listed(value: object) -> object:
+    """The value with lists in place of tuples."""
+    return [_listed(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _kind(value: object) -> str:

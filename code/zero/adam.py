@@ -30,7 +30,8 @@ def adamw_update(
 
     param, grad, exp_avg (first moment, m), exp_avg_sq (second moment, v): tensors of one shape and
     dtype. `param` and the two moments are changed in place, `grad` is only read; nothing is
-    returned. `step` counts this parameter's updates, this one included, from 1.
+    returned. `step` counts this parameter's updates, this one included, from 1. A gradient of
+    zero is a gradient: all of the following happens.
 
         param = param * (1 - lr * weight_decay)
         m     = beta1 * m + (1 - beta1) * grad

@@ -19,9 +19,10 @@ from . import comm
 def shard_power(grads: Iterable[torch.Tensor], norm_type: float) -> float:
     """This rank's part of the norm: sum |g|^p over all elements of its gradient slices.
 
-    For p = inf it is max |g|. `grads` are flat tensors of any length, also empty; without any
-    element the result is 0.0. A 16-bit gradient is summed in fp32, any other in its own dtype. inf
-    and NaN are passed on: the result is then inf or NaN.
+    p is any number from 1 up; for p = inf the result is max |g|. `grads` are flat tensors of any
+    length, also empty; without any element the result is 0.0. They are not changed. A gradient in
+    fp16 or bf16 is converted to fp32 first, any other is taken in its own dtype. inf and NaN are
+    passed on: the result is then inf or NaN.
     """
     grads = [g for g in grads if g.numel()]
     norms = [torch.linalg.vector_norm(g, norm_type, dtype=_wide(g)).item() for g in grads]
@@ -82,9 +83,8 @@ def scale_down(grads: Iterable[torch.Tensor], norm: float, max_norm: float) -> N
     """Scale this rank's slices in place, so that the whole gradient's norm is at most `max_norm`.
 
     `norm` is the whole gradient's norm, so that all ranks scale by the same factor,
-    max_norm / (norm + 1e-6), as in torch. A gradient that
-    this would make larger is left alone. So is one whose norm
-    is inf or NaN: there is nothing sensible to scale it to, and `step` will skip the update.
+    max_norm / (norm + 1e-6), as in torch. With a factor of 1 or more nothing is done. Nor is with a
+    norm of inf or NaN: there is nothing sensible to scale it to, and `step` will skip the update.
     """
     factor = max_norm / (norm + 1e-6)
     if math.isfinite(norm) and factor < 1.0:

@@ -83,7 +83,8 @@ def add_in_rank_order(rows: list[torch.Tensor], out: torch.Tensor, op: str) -> N
     `rows[r]` came from rank r: two or more tensors of one shape and dtype, which must stay as they
     are. `out` has their shape and keeps its own dtype. It may be the memory of one of the rows: in
     a collective a rank's part of the result replaces its own part of the input. `op` is "sum",
-    "mean" (the sum divided by the number of rows) or "max" (the largest, element by element).
+    "mean" (the sum divided by the number of rows) or "max" (the largest, element by element; NaN
+    if one of them is NaN).
 
     16-bit rows are converted to fp32 before they are added; rows of 32 or 64 bits are added as
     they are. The division comes after the sum and the rounding to `out` last, so that 16-bit

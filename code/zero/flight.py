@@ -24,9 +24,9 @@ class Flight:
     def start(self, bucket: Bucket) -> None:
         """Send the bucket's gradients off; the bucket before lands first. Collective.
 
-        `bucket.close_gradients()` puts zeros where a gradient is missing. Then the reduce-scatter
-        is started, and not waited for, into a new tensor like `bucket.master` (1-D, this rank's
-        shard). `bucket` and `work` remember what is on its way.
+        When it has landed, `bucket.close_gradients()` puts zeros where a gradient is missing. Then
+        the reduce-scatter is started, and not waited for, into a new tensor like `bucket.master`
+        (1-D, this rank's shard). `self.bucket` and `self.work` remember what is on its way.
         """
         self.land()
         bucket.close_gradients()
@@ -37,8 +37,8 @@ class Flight:
         """Wait for the bucket on its way, if there is one; afterwards there is none.
 
         `work.wait()` gives the average of this rank's shard. It becomes the bucket's `owned_grad`,
-        or is added to it if an earlier micro-batch has left one there. The bucket's whole gradients
-        are freed.
+        or is added to it if an earlier micro-batch has left one there. Either way the bucket's
+        whole gradients are freed, and `self.bucket` and `self.work` are None again.
         """
         if self.bucket is None:
             return

@@ -70,9 +70,9 @@ class LossScale:
     def update(self, overflow: bool) -> None:
         """Adapt after one step; every rank must pass the same `overflow`.
 
-        After an overflow: half the `scale`, but not below 1.0, and `good_steps` starts again from
-        0. Otherwise one more good step; when `good_steps` reaches `growth_interval`, twice the
-        scale, and the count starts again.
+        After an overflow: half the `scale` (any float, not only a power of 2), but not below 1.0,
+        and `good_steps` starts again from 0. Otherwise one more good step; when `good_steps`
+        reaches `growth_interval`, twice the scale, and the count starts again.
         """
         if overflow:
             self.scale, self.good_steps = max(self.scale / 2, 1.0), 0

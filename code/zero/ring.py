@@ -30,6 +30,7 @@ def ring_reduce_scatter(
 ) -> torch.Tensor:
     """The sum over all ranks of chunk `rank` of `flat` [numel]; returns a new tensor [numel/N].
 
+    It has `flat`'s dtype, in which the chunks travel too, and is no view of a larger tensor.
     `world_size` is N. numel must be divisible by N; chunk c is elements c*numel/N up to
     (c+1)*numel/N, and rank c is its owner. A chunk's sum travels: it starts at the rank after its
     owner, and every rank that it passes adds its own part, until it reaches its owner after N-1

@@ -33,6 +33,7 @@ def assign_to_buckets(sizes: list[int], capacity: int) -> list[list[int]]:
     `sizes` are the parameters' bytes in the order in which gradients become ready. A bucket takes
     neighbours, in this order, as long as they fit into `capacity` bytes together; the first that
     does not fit begins the next bucket. A parameter larger than `capacity` has a bucket of its own.
+    No bucket is empty, and without parameters there is none.
     """
     buckets: list[list[int]] = []
     room = 0

@@ -146,10 +146,21 @@ def test_one_at_a_time():
             "two-on-their-way",
             "both are in memory at once",
         ),
+        (
+            ["close a", "reduce a", "close b", "wait 2", "free a", "reduce b"],
+            "closed-before-landing",
+            "the bucket before lands first, and only then is this one closed",
+        ),
     ]
     expected = ["close a", "reduce a", "wait 2", "free a", "close b", "reduce b"]
     compare_values(expected, opt.journal, "what happened", known)
     require(a.owned_grad is not None, "The first bucket's average is lost.", "not-landed")
+    opt, flying, (a, _) = fakes()
+    flying.start(a)
+    flying.start(a)
+    known = [(["close a", "reduce a"] * 2, "not-landed", "the first time never lands")]
+    expected = ["close a", "reduce a", "wait 2", "free a", "close a", "reduce a"]
+    compare_values(expected, opt.journal, "the same bucket twice: what happened", known)
 
 
 # --- Flight.land ---------------------------------------------------------------------------------
@@ -197,6 +208,12 @@ def test_micro_batches_add_up():
     if got == 3.5:
         fail("3, then 4: owned_grad is their mean; gradients of micro-batches add up", "averaged")
     compare_tensors(torch.tensor([7.0, 7.0]), a.owned_grad, "bucket.owned_grad after 3, then 4")
+    freed = ["wait 3", "free a", "wait 4", "free a"]
+    known = [
+        (["wait 3", "free a", "wait 4"], "not-freed", "the second time nothing is freed"),
+        (["wait 3", "wait 4", "free a"], "not-freed", "the first time nothing is freed"),
+    ]
+    compare_values(freed, opt.journal, "two micro-batches: what happened", known)
 
 
 # --- send_full_buckets ---------------------------------------------------------------------------

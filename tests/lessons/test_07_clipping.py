@@ -30,13 +30,14 @@ def close(expected: float, got: object, what: str, known: tuple = ()) -> None:
 
 @exercise("zero.clip.shard_power")
 def test_power_of_one_slice():
-    """The slice [3, 4] reports 25 for p = 2, 7 for p = 1, 91 for p = 3"""
+    """The slice [3, -4] reports 25 for p = 2, 7 for p = 1, 91 for p = 3"""
     grad = torch.tensor([3.0, -4.0])
-    for p, expected in ((2.0, 25.0), (1.0, 7.0), (3.0, 91.0)):
+    for p, expected in ((2.0, 25.0), (1.0, 7.0), (3.0, 91.0), (1.5, 3**1.5 + 8.0)):
         known = [(expected ** (1 / p), "root-too-early", "that is the norm; ranks add powers")]
         if p != 2:
             known.append((25.0, "always-two", "that is the power for p = 2"))
-        known += [(float(sum(g**p for g in (3, -4))), "sign-kept", "|g| has no sign")]
+        signed = NAN if p == 1.5 else float(3**p + (-4) ** p)
+        known += [(signed, "sign-kept", "|g| has no sign")]
         close(expected, clip.shard_power([grad], p), f"shard_power([[3, -4]], {p:g})", known)
 
 
@@ -72,6 +73,9 @@ def test_power_in_16_bits():
     close(9e7, clip.shard_power([big], 2.0), "1,000 times 300 in fp16, p = 2", known)
     ones = torch.ones(4096, dtype=torch.bfloat16)
     close(4096.0, clip.shard_power([ones], 1.0), "4,096 times 1 in bf16, p = 1")
+    fine = torch.full((4096,), 1.0078125, dtype=torch.bfloat16)  # its square has more digits
+    known = [(4160.0, "added-in-16-bits", "the squares were rounded to bf16")]
+    close(4160.25, clip.shard_power([fine], 2.0), "4,096 times 1.0078125 in bf16, p = 2", known)
     huge = torch.tensor([1e200, 1.0], dtype=torch.float64)
     known = [(INF, "fp64-narrowed", "1e200 is more than fp32 can hold; fp64 stays fp64")]
     close(1e200, clip.shard_power([huge], 1.0), "1e200 and 1 in fp64, p = 1", known)
@@ -91,6 +95,17 @@ def test_power_of_inf_and_nan():
         require(math.isnan(got), f"NaN comes first, p = {p:g}: got {got}.", "nonfinite-lost")
 
 
+@exercise("zero.clip.shard_power")
+def test_power_only_looks():
+    """The gradients stay what they are: the optimizer still needs them"""
+    for p in (1.0, 2.0, INF):
+        for dtype in (torch.float32, torch.bfloat16):
+            grad = torch.tensor([3.0, -4.0], dtype=dtype)
+            clip.shard_power([grad], p)
+            if grad.tolist() != [3.0, -4.0]:
+                fail(f"p = {p:g}: the slice [3, -4] became {grad.tolist()}", "gradients-changed")
+
+
 # --- combine_powers ------------------------------------------------------------------------------
 
 
@@ -107,6 +122,8 @@ def test_combine():
     ]
     close(5.0, clip.combine_powers([9.0, 16.0], 2.0), "combine_powers([9, 16], 2)", known)
     close(5.0, clip.combine_powers([0.0, 25.0, 0.0], 2.0), "ranks that own nothing add zero")
+    known = [(INF, "narrowed", "1e60 is more than fp32 can hold; Python's numbers are fp64")]
+    close(2e30, clip.combine_powers([2e60, 2e60], 2.0), "combine_powers([2e60, 2e60], 2)", known)
 
 
 @exercise("zero.clip.combine_powers")
@@ -185,7 +202,7 @@ def test_small_gradient_left_alone():
 
 @exercise("zero.clip.scale_down")
 def test_like_torch():
-    """The factor is torch's: max_norm / (norm + 1e-6)"""
+    """The factor is torch's: max_norm / (norm + 1e-6), also for a norm at the limit or far above"""
     p = nn.Parameter(torch.zeros(2))
     p.grad = torch.tensor([3e-4, 4e-4])
     torch.nn.utils.clip_grad_norm_([p], 1e-4)
@@ -195,6 +212,15 @@ def test_like_torch():
         fail(
             f"norm 5e-4, limit 1e-4: torch gives {p.grad.tolist()}, got {grad.tolist()}", "epsilon"
         )
+    grad = torch.tensor([3.0, 4.0])
+    clip.scale_down([grad], 5.0, 5.0)
+    expected = torch.tensor([3.0, 4.0]) * (5.0 / (5.0 + 1e-6))
+    compare_tensors(expected, grad, "norm 5, limit 5: the gradient", atol=1e-7)
+    if torch.equal(grad, torch.tensor([3.0, 4.0])):
+        fail("norm 5, limit 5: the factor is 5 / 5.000001, a little below 1.", "at-the-limit")
+    grad = torch.tensor([3e35, 4e35])
+    clip.scale_down([grad], 5e35, 1.0)
+    compare_tensors(torch.tensor([0.6, 0.8]), grad, "norm 5e35, limit 1: the gradient")
 
 
 @exercise("zero.clip.scale_down")
@@ -259,6 +285,10 @@ def test_in_a_row():
     floor = [(1.0, 0), (1.0, 0), (1.0, 0)]
     known = [([(1.0, 0), (0.5, 0), (0.25, 0)], "no-floor", "it falls below 1")]
     compare_values(floor, trace("ooo", scale=2.0), "three overflows, starting at 2", known)
+    known = [([(0.75, 0)], "no-floor", "it falls below 1")]
+    compare_values([(1.0, 0)], trace("o", scale=1.5), "an overflow at 1.5", known)
+    known = [([(1.0, 0)], "rounded", "half of 3 is 1.5; a scale need not be a whole number")]
+    compare_values([(1.5, 0)], trace("o", scale=3.0), "an overflow at 3", known)
 
 
 # --- agree_finite --------------------------------------------------------------------------------
@@ -272,13 +302,14 @@ class FakeSlice:
         self.param.grad = None if values is None else torch.tensor(values)
 
 
-CASES = (
-    ("all finite", [[[1.0, -2.0]], [[0.0]], []]),
-    ("inf on rank 1", [[[1.0]], [[2.0], [1.0, INF]], []]),
-    ("NaN on rank 0", [[[NAN]], [[2.0]], []]),
-    ("a parameter that was not used", [[None, [1.0]], [None], [None]]),
-    ("inf and -inf, whose sum is NaN, on rank 2", [[[1.0]], [], [[INF, -INF]]]),
-    ("finite numbers whose sum overflows", [[[3e38, 3e38]], [], []]),
+CASES = (  # what it is, the answer, every rank's slices
+    ("all finite", True, [[[1.0, -2.0]], [[0.0]], []]),
+    ("inf on rank 1", False, [[[1.0]], [[2.0], [1.0, INF]], []]),
+    ("NaN on rank 0", False, [[[NAN]], [[2.0]], []]),
+    ("a parameter that was not used", True, [[None, [1.0]], [None], [None]]),
+    ("inf and -inf, whose sum is NaN, on rank 2", False, [[[1.0]], [], [[INF, -INF]]]),
+    ("inf in the first of two slices", False, [[[INF], [1.0]]] * 3),
+    ("finite numbers whose sum overflows", True, [[[3e38, 3e38]], [], []]),
 )
 
 
@@ -288,7 +319,7 @@ def agreements(rank, world_size):
 
     answers = []
     with comm.record() as log:
-        for _, by_rank in CASES:
+        for *_, by_rank in CASES:
             answers.append(consensus.agree_finite([FakeSlice(v) for v in by_rank[rank]], [None]))
     return answers, len(log.entries)
 
@@ -297,8 +328,7 @@ def agreements(rank, world_size):
 def test_ranks_agree():
     """Every rank gives the same answer, and the right one"""
     by_rank = on_ranks(agreements, 3)
-    for i, (name, _) in enumerate(CASES):
-        expected = name in (CASES[0][0], CASES[3][0], CASES[5][0])
+    for i, (name, expected, _) in enumerate(CASES):
         answers = [answers[i] for answers, _ in by_rank]
         if answers == [not expected] * 3 and i == 0:
             fail("all gradients are finite, and the answer is False", "inverted")

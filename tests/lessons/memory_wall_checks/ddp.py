@@ -92,6 +92,15 @@ def test_two_buckets():
 
 
 @exercise("zero.ddp.Ddp.finish_gradients")
+def test_unused_bucket():
+    """A rank without any gradient in a bucket takes part all the same: it counts as zero"""
+    for rank, (_, got) in enumerate(on_ranks(on_each.unused, 2)):
+        what = f"owned_grad of the second bucket on rank {rank}; rank 0's gradient is 3"
+        require(got is not None, f"{what}. It is None.", "nothing-put-there")
+        compare_tensors(torch.tensor([1.5], dtype=torch.float64), got, what)
+
+
+@exercise("zero.ddp.Ddp.finish_gradients")
 def test_group():
     """The average is over self.group, which need not be all ranks"""
     for rank, got in enumerate(special_cases("pair")):

@@ -8,6 +8,7 @@ from zero.exchange import add_in_rank_order
 
 from . import ranks
 
+NAN = float("nan")
 EMPTY = -7.0  # what stands in out beforehand
 
 
@@ -88,6 +89,10 @@ def test_max():
             same_as(total / 3, "sum-for-max", "that is the mean"),
         ],
     )
+    for first, second in ((NAN, 1.0), (1.0, NAN)):
+        got = combined(rows_of([first], [second]), "max")
+        text = f'Of {first} and {second} op "max" makes {got.item()}; NaN must not be lost.'
+        require(bool(got.isnan()), text, "nan-lost")
 
 
 @exercise("zero.exchange.add_in_rank_order")
@@ -204,6 +209,24 @@ def test_16_bits_are_divided_last(number, what):
         mistake, why = "underflow", "underflows: a quarter of it is 0 in fp16; divide last, in fp32"
     text = f"The mean of four fp16 rows [{number:.4g}] {why}.\nexpected  {number:.4g}"
     require(got == number, f"{text}\ngot       {got:.4g}", mistake)
+
+
+@exercise("zero.exchange.add_in_rank_order")
+def test_divided_once():
+    """The mean is the sum divided by N: the same bits, also for N = 3"""
+    draw = torch.Generator().manual_seed(0)
+    rows = [torch.randn(1000, generator=draw) for _ in range(3)]
+    expected = (rows[0] + rows[1] + rows[2]) / 3
+    got = combined(rows, "mean")
+    other = int((got != expected).sum())
+    if other and torch.allclose(got, expected, atol=1e-5):
+        fail(
+            f"The mean of three rows of random numbers is right to six digits, but in {other} of "
+            f"1000 places the last bits are others: divide the sum by 3. Times 1 / 3 rounds twice, "
+            f"and so does dividing every row.",
+            "rounded-twice",
+        )
+    compare_tensors(expected, got, "the mean of three rows")
 
 
 @exercise("zero.exchange.add_in_rank_order")

@@ -50,6 +50,16 @@ def averages(rank, dtypes=None, **options):
     return owned_after_finish(opt)
 
 
+def unused(rank, world_size):
+    """Both buckets' averages; only rank 0 uses the second one."""
+    model = nn.ParameterDict({"a": torch.ones(1), "b": torch.ones(1, dtype=torch.float64)})
+    opt = zero.shard(model, 0, torch.optim.SGD, lr=0.0)
+    (model["a"] + 3 * model["b"] if rank == 0 else model["a"]).sum().backward()
+    found = owned_after_finish(opt)
+    comm.barrier()  # a rank that has made a call too few is found out here
+    return found
+
+
 def missing(rank):
     """The averages of `a` in two steps; in the second only rank 0 uses `a`."""
     model = nn.ParameterDict({"a": torch.ones(1), "b": torch.ones(1)})

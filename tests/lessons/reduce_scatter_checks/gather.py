@@ -15,8 +15,9 @@ from course.checks import (
 )
 from zero import exchange, messages
 
-BOUNDS = (None, [(0, 1), (1, 5), (5, 6)], [(0, 0), (0, 2), (2, 6)])
-NAMES = ("even ranges", "ranges of 1, 4 and 1 elements", "an empty range on rank 0")
+BOUNDS = (None, [(0, 1), (1, 5), (5, 6)], [(0, 0), (0, 2), (2, 6)], None)
+NAMES = ("even ranges", "ranges of 1, 4 and 1 elements", "an empty range on rank 0", "bf16")
+DTYPES = (*[torch.float32] * 3, torch.bfloat16)
 
 
 class Spy:
@@ -35,8 +36,8 @@ def watch(mesh) -> list[str]:
     events, settle = [], mesh.settle
 
     def settling(ticket):
-        settle(ticket)
         events.append("settle")
+        settle(ticket)
 
     mesh.settle = settling
     for name in ("send", "receive"):
@@ -51,8 +52,8 @@ def gather_cases(rank, world_size):
 
     mesh = messages.mesh(None)
     events, seen = watch(mesh), []
-    for bounds in BOUNDS:
-        flat = torch.full((6,), -1.0)
+    for bounds, dtype in zip(BOUNDS, DTYPES):
+        flat = torch.full((6,), -1.0, dtype=dtype)
         start, end = (bounds or exchange.even_bounds(6, world_size))[rank]
         flat[start:end] = torch.arange(start, end) + 1.0
         ticket = mesh.announce("all_gather", "check", flat)
@@ -85,8 +86,8 @@ def test_all_ranges_filled():
         for name, case in zip(NAMES, cases):
             empty = same_as(case[0], "not-filled", "places of -1 were not received")
             known = [empty] if (case[0] == -1).any() else []
-            compare_tensors(torch.arange(6) + 1.0, case[0], f"{name}: flat on rank {rank}",
-                            known=known)  # fmt: skip
+            expected = (torch.arange(6) + 1.0).to(case[0].dtype)
+            compare_tensors(expected, case[0], f"{name}: flat on rank {rank}", known=known)
             require(case[1], "wait() should give flat itself.", "another-tensor")
 
 
@@ -96,14 +97,16 @@ def test_gather_bytes():
     for rank, cases in enumerate(gathered()):
         for name, bounds, (*_, said, sent, _, _) in zip(NAMES, BOUNDS, cases):
             start, end = (bounds or exchange.even_bounds(6, 3))[rank]
-            due = 2 * 4 * (end - start)
-            known = [(2 * 4 * 6, "sends-everything", "the whole of flat goes to every peer")]
+            size = 2 if name == "bf16" else 4
+            due = 2 * size * (end - start)
+            known = [(2 * size * 6, "sends-everything", "the whole of flat goes to every peer")]
             compare_values(due, sent, f"{name}: bytes that rank {rank} sends", known)
             known = [
                 (due // 2, "bytes-of-one-peer", "the bytes for one peer"),
-                (due // 4, "elements-for-bytes", "elements, not bytes"),
-                (24, "bytes-of-flat", "the bytes of flat"),
-                (24 - due // 2, "bytes-received", "the bytes that are received"),
+                (2 * (end - start), "elements-for-bytes", "elements, not bytes"),
+                (2 * 4 * (end - start), "always-4-bytes", "bf16 takes 2 bytes an element"),
+                (6 * size, "bytes-of-flat", "the bytes of flat"),
+                (6 * size - due // 2, "bytes-received", "the bytes that are received"),
             ]
             compare_values(due, said, f"{name}: bytes that rank {rank} reports", known)
 
@@ -115,3 +118,9 @@ def test_gather_waits_late():
         for name, (*_, started, events) in zip(NAMES, cases):
             require(not started, f"{name}: it waits before Work.wait() is called.", "waits-early")
             require("settle" in events, f"{name}: mesh.settle(ticket) is missing.", "not-settled")
+            require(
+                events[0] == "settle",
+                f"{name}: it waits for data before mesh.settle(ticket). If the ranks disagree, "
+                f"that data never comes, and nobody is told why.",
+                "settles-late",
+            )

@@ -71,6 +71,18 @@ def check_left_alone(function, tensors: list) -> None:
         require(not shared, text, "shares-memory")
 
 
+def check_keeps_little(function) -> None:
+    """The result is no view of a larger tensor."""
+    results, _ = play(function, counted(4, 8))
+    kept = results[0].untyped_storage().nbytes()
+    if kept > 8:
+        fail(
+            f"The result has 2 elements, 8 bytes, and keeps {kept} bytes alive: it is a view of a "
+            f"larger tensor.",
+            "keeps-everything",
+        )
+
+
 def on_ring(rank, world_size, name):
     """The learner's function on real ranks: the result, and floating-point bytes below us."""
     from zero import ring

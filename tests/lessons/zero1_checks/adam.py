@@ -67,6 +67,24 @@ def test_first_use():
 
 
 @exercise(PATH)
+def test_zero_gradient():
+    """A gradient of zero is a gradient: decay, moments and step happen all the same"""
+    grads = [GRADS[0], torch.zeros(3)]
+    before = mistakes.adamw(START, grads[:1], HYPER)[0]
+    shrunk = before * (1 - HYPER["lr"] * HYPER["weight_decay"])
+    state = START.clone(), torch.zeros(3), torch.zeros(3)
+    for step, grad in enumerate(grads, 1):
+        adam.adamw_update(state[0], grad.clone(), *state[1:], step, **HYPER)
+    sentence = "no step was made, but the moments still push the weights on"
+    compare_tensors(
+        mistakes.adamw(START, grads, HYPER)[0].float(),
+        state[0],
+        "param after a step and one more with a gradient of zero",
+        known=[same_as(p.float(), "no-step-for-zero", sentence) for p in (before, shrunk)],
+    )
+
+
+@exercise(PATH)
 def test_only_reads():
     """The gradient is only read, and nothing is returned"""
     grad = GRADS[0].clone()

@@ -39,7 +39,7 @@ def test_all_ranges():
                 same_as(
                     only(rank),
                     "nothing-published",
-                    "only its own range is new. Did the others' come, and was that waited for?",
+                    "only its own range is new: the others' have not come, or were not waited for",
                 ),
                 same_as(only(0), "rank-0-only", "only rank 0's range has come"),
                 scaled(1 / 3, "averaged", "ranges are gathered, not averaged"),
@@ -74,6 +74,20 @@ def test_waits():
             flat_of(weights),
             f"the parameters on rank {rank} just after publish; rank 0 came late",
             known=[not_all_there],
+        )
+
+
+@exercise(PATH)
+def test_group():
+    """The ranges come from the ranks of self.group, which need not be all ranks"""
+    for rank, weights in enumerate(on_ranks(on_each_rank.published_in_pairs, 4)):
+        first = rank // 2 * 2
+        world = torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 4.0])
+        compare_tensors(
+            torch.tensor([first + 1.0] * 4 + [first + 2.0] * 3),
+            flat_of(weights),
+            f"the parameters on rank {rank}; ranks 0 and 1 train one model, 2 and 3 another",
+            known=[same_as(world, "whole-world", "gathered from all four ranks")],
         )
 
 

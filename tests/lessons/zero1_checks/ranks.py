@@ -3,10 +3,12 @@
 import time
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 import zero
 from course import training
+from zero import comm
 from zero.adam import AdamW
 from zero.meter import Meter
 from zero.traffic import Traffic
@@ -68,6 +70,16 @@ def averages(rank: int, world_size: int) -> dict:
         "bf16": _sixteen_bits(rank),
         "cost": _cost(rank),
     }
+
+
+@torch.no_grad()
+def unused(rank: int, world_size: int) -> list:
+    """Two ranks, two buckets; rank 1 has no gradient at all in the second one."""
+    opt = stage1(small({"a": torch.float32, "b": torch.float64}))
+    set_gradients(opt, gradient(rank), but="b" if rank else "")
+    opt.finish_gradients()
+    comm.barrier()  # a rank that has made a call too few is found out here
+    return _owned(opt)
 
 
 def _missing(rank: int) -> list:
@@ -135,6 +147,17 @@ def published(rank: int, world_size: int) -> dict[str, Tensor]:
     end = time.monotonic() + 3 * LATE  # whether publish itself waits is another check
     while time.monotonic() < end and not torch.equal(opt.buckets[0].flat, expected):
         time.sleep(0.01)
+    return training.weights(model)
+
+
+@torch.no_grad()
+def published_in_pairs(rank: int, world_size: int) -> dict[str, Tensor]:
+    """Four ranks in two pairs, each with a model of its own; rank r's range becomes r + 1."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    model = small()
+    opt = stage1(model, group=pairs[rank // 2])
+    opt.buckets[0].master.fill_(rank + 1)
+    opt.publish()
     return training.weights(model)
 
 

@@ -113,6 +113,15 @@ def test_two_buckets():
 
 
 @exercise(PATH)
+def test_unused_bucket():
+    """A rank without any gradient in a bucket takes part all the same: it counts as zero"""
+    parts = torch.tensor([2.5, 3.0, 3.5, 0.0], dtype=torch.float64).split(2)
+    for rank, (_, got) in enumerate(on_ranks(on_each_rank.unused, 2)):
+        what = f"owned_grad of an fp64 bucket on rank {rank}; rank 1 has no gradient in it"
+        compare_tensors(parts[rank], found(got, what), what, known=[not_completed])
+
+
+@exercise(PATH)
 def test_bytes():
     """It sends what a reduce-scatter sends: half of an all-reduce"""
     expected = wire([NUMEL], 1, 3)["reduce_scatter"]
