@@ -117,7 +117,9 @@ def test_strided():
 def test_dtype(dtype):
     """The result has the parameters' dtype"""
     module = small().to(dtype)
-    compare_tensors(joined(module), flatten_params(module), f"of a {dtype} module", atol=0.0)
+    compare_tensors(
+        joined(module), flatten_params(module), f"flatten_params of a {dtype} module", atol=0.0
+    )
 
 
 @exercise("zero.flat.flatten_params")
