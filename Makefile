@@ -13,7 +13,7 @@ READY  := $(VENV)/.ready
 demo: $(READY)      ## compare plain data parallelism with ZeRO, on four real processes
 	@$(PY) code/main.py compare $(ARGS)
 
-test: $(READY)      ## linter, formatter, all tests: about 20 minutes on 2 cores
+test: $(READY)      ## linter, formatter, all tests: about 10 minutes on 2 cores
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
