@@ -172,8 +172,8 @@ def _slice(part: dict, files: dict, dtype: str, trainable: bool, where: str) -> 
         plain = value
         if type(value) is list and len(value) == 2 and value[0] in DTYPE_NAMES:
             dtype, plain = getattr(torch, value[0]), value[1]
-            if type(plain) is float and not dtype.is_floating_point:
-                plain = "a fraction"
+            if plain is None or (type(plain) is float and not dtype.is_floating_point):
+                plain = "no value of this dtype"
         sound = type(plain) in (type(None), bool, int, float) and abs(plain or 0) < 1 << 63
         if not sound:  # NaN is not below anything
             raise BrokenCheckpoint(f"{where}: the number {key!r} is {value!r:.60}")

@@ -1,6 +1,7 @@
 """What gloo's network thread does while ranks wait, and what the launcher makes of it."""
 
 import sys
+import time
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ def test_a_dropped_work_is_a_deadlock_and_named():
         if rank == 0:
             comm.all_gather(weights, async_op=True, name="weights")
         else:
+            time.sleep(0.5)  # what comes before it is dropped does arrive
             comm.all_gather(weights, name="weights")
         comm.all_reduce(weights, name="loss")
 
