@@ -168,15 +168,22 @@ def _slice(part: dict, files: dict, dtype: str, trainable: bool, where: str) -> 
         _one_of(kinds, kind, DTYPE_NAMES, f"{where}: tensors")
     if kinds.get("value") != dtype or (len(kinds) > 1 and not trainable) or "random" in kinds:
         raise BrokenCheckpoint(f"{where}: tensors are {kinds!r:.100}, dtype is {dtype}")
-    for key, value in _field(part, "numbers", dict, where).items():
-        plain = value
-        if type(value) is list and len(value) == 2 and value[0] in DTYPE_NAMES:
-            dtype, plain = getattr(torch, value[0]), value[1]
-            if plain is None or (type(plain) is float and not dtype.is_floating_point):
-                plain = "no value of this dtype"
-        sound = type(plain) in (type(None), bool, int, float) and abs(plain or 0) < 1 << 63
-        if not sound:  # NaN is not below anything
+    numbers = _field(part, "numbers", dict, where)
+    if numbers and not trainable:
+        raise BrokenCheckpoint(f"{where}: numbers of a frozen parameter: {numbers!r:.60}")
+    for key, value in numbers.items():
+        if not _is_number(value):
             raise BrokenCheckpoint(f"{where}: the number {key!r} is {value!r:.60}")
+
+
+def _is_number(value: object) -> bool:
+    """None, or a finite number; or [dtype, number], as a tensor without dimensions is written."""
+    kinds = (type(None), bool, int, float)
+    if type(value) is list and len(value) == 2 and value[0] in DTYPE_NAMES:
+        dtype, value = getattr(torch, value[0]), value[1]
+        kinds = (int, float) if dtype.is_floating_point else (int,)
+        kinds = (bool,) if dtype is torch.bool else kinds
+    return type(value) in kinds and abs(value or 0) < 1 << 63  # NaN is not below anything
 
 
 def _optimizer(manifest: dict, where: str) -> None:

@@ -436,7 +436,7 @@ def try_mutations(rank, world_size, root, count):
 def test_mutations_are_refused(root, capsys):
     """Each with a CheckpointError that names the file or the field, the model bitwise as before,
     and no file opened outside of the checkpoint's folder."""
-    count = 1000 if FULL else 150
+    count = 5000 if FULL else 1000
     ((wrong, kinds),) = helpers.on_ranks(try_mutations, 1, str(root), count, timeout=800)
     assert not wrong, "\n".join(wrong)
     with capsys.disabled():
