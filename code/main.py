@@ -7,6 +7,7 @@ here, its `run(args)` does the work and returns the exit code.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -216,7 +217,9 @@ def main(argv: list[str] | None = None) -> int:
     import zero
 
     try:
-        return command.run(args)
+        code = command.run(args)
+        sys.stdout.flush()
+        return code
     except (UsageError, zero.text.TextError) as error:
         return complain(f"main.py {args.command}", str(error))
     except (zero.RankError, zero.disk.CheckpointError) as error:
@@ -225,6 +228,9 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes stdout once more at its end
+        return 1
 
 
 def use_mine() -> None:

@@ -44,6 +44,20 @@ def python(*argv, **environment):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [["compare", *SMALL], ["train", "--ranks", "2", "--steps", "3"]]
+)
+def test_a_reader_who_has_seen_enough(command):
+    """As in `main.py train | head`: no traceback."""
+    reading, writing = os.pipe()
+    argv = [sys.executable, str(CODE / "main.py"), *command]
+    process = subprocess.Popen(argv, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    os.close(reading)
+    assert process.communicate(timeout=55)[1] == ""
+    assert process.returncode == 1
+
+
 # --- compare -------------------------------------------------------------------------------------
 
 
