@@ -58,7 +58,7 @@ def main(
     with contextlib.suppress(Exception):  # a closed stdout must not hide the message
         sys.stdout.flush()
         sys.stderr.flush()
-    with sending:
+    with sending, contextlib.suppress(OSError):  # nobody listens: then `listen` ends all of this
         pipe.send(message)
     # The rank stays until everybody is done: its end would break the connections of the others.
     listen.join()

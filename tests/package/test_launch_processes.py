@@ -92,6 +92,31 @@ def test_ranks_end_with_the_launching_process(tmp_path):
     wait_for(lambda: not any(map(alive, pids(tmp_path))), seconds=10)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_ranks_that_return_when_nobody_listens_any_more(tmp_path):
+    """Their result cannot be sent; they end all the same, with what they have started."""
+    source = """
+        import os, shutil, signal, subprocess, sys, time
+        from zero.launch import launch
+
+        def fn(rank, world_size, folder, launcher):
+            shutil.rmtree = lambda *args, **how: time.sleep(1)  # the launch's folder is a large one
+            child = subprocess.Popen(["sleep", "1000"])
+            for pid in (os.getpid(), child.pid):
+                open(f"{folder}/{pid}.pid", "w").close()
+            while len(os.listdir(folder)) < 5:  # this script, and both ranks' files
+                pass
+            os.kill(launcher, signal.SIGKILL)
+            time.sleep(0.3)
+
+        launch(fn, 2, sys.argv[1], os.getpid())
+    """
+    process = start(tmp_path, source, tmp_path)
+    process.communicate(timeout=60)
+    assert len(pids(tmp_path)) == 4
+    wait_for(lambda: not any(map(alive, pids(tmp_path))), seconds=10)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forks_of_a_warm_process_share_its_fork_server(tmp_path):
     source = """
