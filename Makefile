@@ -28,36 +28,31 @@ doctor:             ## can this machine do it? (5 seconds, installs nothing)
 	@python=$(PY); test -x $$python || python=$(PYTHON); \
 	$$python -I code/zero/doctor.py
 
-bench: $(READY)
+bench: $(READY)     ## step times of DDP, ZeRO and torch's peers, in one interleaved run
 	@$(PY) code/main.py bench $(ARGS)
 
 # The course. EX names an exercise by its path in the package: make check EX=zero.flat.flatten_params
 
-lab: $(READY)       #: open the lessons in JupyterLab
-	@$(PY) -m jupyter lab --ServerApp.root_dir="$(CURDIR)" $(if $(filter 0,$(shell id -u)),--allow-root) $(or $(firstword $(sort $(wildcard lessons/*.ipynb))),.)
+lab: $(READY)       ## open the lessons in JupyterLab
+	@$(PY) -m jupyter lab --ServerApp.root_dir="$(CURDIR)" $(if $(filter 0,$(shell id -u)),--allow-root) $(firstword $(sort $(wildcard lessons/*.ipynb)))
 
-check: course       #: grade one exercise, or all that were begun
+check: $(READY)     ## grade one exercise, or all that were begun
 	@$(PY) -m course check $(EX) || test $$? -eq 2 # not written yet: nothing has failed
 
-progress: course    #: what is solved, what is open
+progress: $(READY)  ## what is solved, what is open
 	@$(PY) -m course progress
 
-hint: course        #: a question, the idea, almost the code: N=1, 2, 3
+hint: $(READY)      ## a question, the idea, almost the code: N=1, 2, 3
 	@$(PY) -m course hint $(EX) $(N)
 
-reset: course       #: start an exercise again; a copy of yours is kept
+reset: $(READY)     ## start an exercise again; a copy of yours is kept
 	@$(PY) -m course reset $(EX)
 
-lessons: course     #: for authors: build lessons/ and solutions/ from lessons/source
+lessons: $(READY)   ## for authors: build lessons/ and solutions/ from lessons/source
 	@$(PY) -m course build
 
-.PHONY: course
-course: $(READY)
-	@test -d code/course || { echo "The lessons are not in this version yet."; exit 1; }
-
 help:               ## this list
-	@grep -E '^[a-z]+:.*#[#$(if $(wildcard code/course),:)] ' $(firstword $(MAKEFILE_LIST)) \
-	| sed -E 's/:[^#]*#. /\t/' | expand -t 12
+	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 clean:              ## remove .venv and caches; your own files stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis code/*.egg-info

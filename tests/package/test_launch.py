@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -260,18 +261,25 @@ def test_a_script_without_main_guard(tmp_path):
 
 
 def test_under_torchrun_each_process_is_a_rank(tmp_path):
+    """Each writes a file of its own: lines that two processes print into one pipe may mix."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import torch\n"
-        "from zero import comm\n"
-        "from zero.launch import launch\n"
-        "f = lambda rank, n, x: (rank, n, x, comm.all_reduce(torch.ones(1), op='sum').item())\n"
-        "print(launch(f, 4, 'x', quiet=True), flush=True)\n"
+        textwrap.dedent("""
+        import json, os, sys, torch
+        from zero import comm
+        from zero.launch import launch
+
+        f = lambda rank, n, x: (rank, n, x, comm.all_reduce(torch.ones(1), op="sum").item())
+        results = launch(f, 4, "x", quiet=True)
+        with open(f"{sys.argv[1]}/{os.environ['RANK']}.json", "w") as file:
+            json.dump(results, file)
+        """)
     )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = run(*torchrun, "--nproc-per-node", "2", script)
-    said = [line for line in done.stdout.splitlines() if line.startswith("[(")]  # not torchrun's
-    assert sorted(said) == ["[(0, 2, 'x', 2.0)]", "[(1, 2, 'x', 2.0)]"], done
+    done = run(*torchrun, "--nproc-per-node", "2", script, tmp_path)
+    assert done.returncode == 0, done
+    said = {path.name: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert said == {"0.json": [[0, 2, "x", 2.0]], "1.json": [[1, 2, "x", 2.0]]}
 
 
 # --- refused before anything starts --------------------------------------------------------------
