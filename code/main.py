@@ -25,10 +25,11 @@ def compare_arguments(parser: Parser) -> None:
         metavar="STAGE",
         help="0 is plain data parallelism, 1 to 3 are ZeRO's stages (default: all)",
     )
-    arguments.add_model(parser, "gpt", "gpt-3m", "gpt-30m", "mlp")
+    arguments.add_model(parser, "gpt", "gpt-3m", "gpt-30m", "gpt-126m", "mlp")
     arguments.add_ranks(parser, 4, "4")
     arguments.add_training(parser, steps=20, batch=4, lr=1e-3)
     arguments.add_activations(parser)
+    arguments.add_offload(parser)
     arguments.add_text(parser)
     arguments.add_json(parser)
     arguments.add_figure(parser, default="runs/compare.png")

@@ -180,3 +180,13 @@ def add_activations(parser: argparse.ArgumentParser) -> None:
         metavar="RANKS",
         help="tensor-parallel ranks for --activations (default: 2); without modes, all of them",
     )
+
+
+def add_offload(parser: argparse.ArgumentParser) -> None:
+    """Compare memory with optimizer states in it and out of it."""
+    parser.add_argument(
+        "--offload",
+        choices=("cpu", "disk"),
+        help="compare the memory of whole processes, with optimizer states beside the model and "
+        "in host memory (cpu, with a GPU) or in files (disk)",
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 import zero
-from demos import activations, figure, settings, table
+from demos import activations, figure, offload, settings, table
 from demos.measure import measure
 from demos.progress import Bar
 from demos.results import Comparison, Run, wrong_figures
@@ -20,6 +20,8 @@ SECONDS = 600.0  # that one stage may take
 
 def run(args) -> int:
     """Run the subcommand; the exit code."""
+    if args.offload:
+        return offload.run(args)
     if args.activations or args.tp:
         return activations.run(args)
     stages = [s for part in args.stages for s in part] if args.stages else list(STAGES)

@@ -44,6 +44,7 @@ MODELS = {
     "gpt": Kind(zero.models.gpt_demo, block=BLOCK),
     "gpt-3m": Kind(zero.models.gpt_3m, block=128, bucket_bytes=2_000_000),
     "gpt-30m": Kind(zero.models.gpt_30m, block=128, bucket_bytes=25_000_000),
+    "gpt-126m": Kind(zero.models.gpt_126m, block=128, bucket_bytes=25_000_000),
     "mlp": Kind(zero.models.MLP),
 }
 
@@ -83,7 +84,9 @@ class Training:
             return self.kind.build(MLP_SIZES)
         return self.kind.build(self.tokenizer().vocab_size, self.kind.block)
 
-    def shard(self, model: nn.Module, stage: int, group: comm.Group = None) -> zero.ZeroOptimizer:
+    def shard(
+        self, model: nn.Module, stage: int, group: comm.Group = None, **options
+    ) -> zero.ZeroOptimizer:
         """The model's optimizer at a stage, sharded over `group`. Collective."""
         ours = self.mine and self.optimizer == "AdamW"
         kind = zero.adam.AdamW if ours else getattr(torch.optim, self.optimizer)
@@ -97,6 +100,7 @@ class Training:
             bucket_bytes=self.kind.bucket_bytes,
             lr=self.lr,
             **extra,
+            **options,
         )
 
     def tokenizer(self) -> zero.text.Tokenizer:

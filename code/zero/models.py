@@ -210,3 +210,8 @@ def gpt_3m(vocab_size: int, block_size: int = 128, **options) -> GPT:
 def gpt_30m(vocab_size: int, block_size: int = 128, **options) -> GPT:
     """About 30 million parameters."""
     return GPT(vocab_size, block_size, layers=10, heads=8, width=512, **options)
+
+
+def gpt_126m(vocab_size: int, block_size: int = 128, **options) -> GPT:
+    """About 126 million parameters: 2 GB of model states in fp32."""
+    return GPT(vocab_size, block_size, layers=10, heads=16, width=1024, **options)

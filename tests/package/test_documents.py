@@ -44,6 +44,9 @@ ELSEWHERE = {
     "python code/main.py compare --activations none checkpoint partition offload --tp 2": (
         "test_main_activations.py::test_all_modes"
     ),
+    "python code/main.py compare --offload disk --model gpt-126m --ranks 2 --batch 1 --steps 4": (
+        "test_main_offload.py::test_in_memory_and_on_disk"
+    ),
     "python code/main.py train": "test_main.py::test_train_learns_on_its_own_ranks",
     "torchrun --nproc-per-node 2 code/main.py train": (
         "test_main.py::test_train_works_alone_and_under_torchrun"

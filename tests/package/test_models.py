@@ -143,7 +143,12 @@ def test_built_on_meta_and_initialised_module_by_module(make):
 
 @pytest.mark.parametrize(
     ("make", "low", "high"),
-    [(models.gpt_demo, 0.7e6, 1.0e6), (models.gpt_3m, 2.7e6, 3.5e6), (models.gpt_30m, 27e6, 33e6)],
+    [
+        (models.gpt_demo, 0.7e6, 1.0e6),
+        (models.gpt_3m, 2.7e6, 3.5e6),
+        (models.gpt_30m, 27e6, 33e6),
+        (models.gpt_126m, 125e6, 127e6),
+    ],
 )
 def test_sizes(make, low, high):
     with torch.device("meta"):
