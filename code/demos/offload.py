@@ -15,10 +15,10 @@ import torch
 import zero
 from demos import offload_report, settings
 from demos.arguments import UsageError
-from demos.measure import digest, train_step
+from demos.measure import digest, predictions, train_step
 from demos.progress import Bar
 from demos.settings import MOMENTS, Training, stage_name
-from zero import comm, formulas
+from zero import comm
 from zero.meter import rss
 
 SECONDS = 600.0  # that one run may take
@@ -29,13 +29,13 @@ DEFAULT_STAGES = [0, 1]
 class Occupied:
     """One rank of one run. Bytes: of the process after the last step, and at its highest.
 
-    `states` are the predicted bytes of masters and moments, which offload takes out of memory.
+    `states` are the predicted bytes of the model states, by kind.
     """
 
     parameters: int
     losses: list[float]
     weights: str
-    states: int
+    states: dict[str, int]
     now: int
     peak: int
 
@@ -56,8 +56,9 @@ class Run:
 
     @property
     def states_in_memory(self) -> int:
-        """Predicted bytes of rank 0's optimizer states that are in its memory."""
-        return 0 if self.place else self.ranks[0].states
+        """Predicted bytes of rank 0's model states that are in its memory."""
+        states = self.ranks[0].states
+        return sum(states.values()) - (states["optimizer"] if self.place else 0)
 
 
 def run(args) -> int:
@@ -106,14 +107,12 @@ def measure(
             print(step, flush=True)
     opt.zero_grad()
     now, peak = occupied()  # before the digest, which copies weights
-    numels = [bucket.layout.numel for bucket in opt.buckets]
-    moments = MOMENTS[training.optimizer]
-    how = (numels, stage, world_size, opt.precision.name, moments)
+    states, _ = predictions(opt, MOMENTS[training.optimizer])
     return Occupied(
-        parameters=sum(numels),
+        parameters=sum(bucket.layout.numel for bucket in opt.buckets),
         losses=losses,
         weights=digest(model, opt),
-        states=formulas.model_states(*how, rank=rank).optimizer,
+        states=states,
         now=now,
         peak=peak,
     )

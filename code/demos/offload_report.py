@@ -23,7 +23,8 @@ def show(training: Training, runs: list[Run]) -> None:
         f"{training.task}, {formulas.human_count(runs[0].ranks[0].parameters)} parameters; "
         f"{rank_count(len(runs[0].ranks))}, {training.steps} steps, {training.precision}\n"
     )
-    console.print("Memory of rank 0's process in GB, less than the first run's", style="bold")
+    title = "Memory of rank 0 in GB: model states, predicted; the whole process at its peak"
+    console.print(title, style="bold")
     console.print(memory(runs))
     console.print(
         "Losses and final weights are bitwise equal in all runs and ranks."
@@ -33,8 +34,8 @@ def show(training: Training, runs: list[Run]) -> None:
 
 
 def memory(runs: list[Run]) -> Table:
-    """A row a run: optimizer states in memory, and what the process occupied."""
-    table = plain_table("", "states", "fall", "process, peak", "fall")
+    """A row a run: model states in memory, predicted, and what the process occupied."""
+    table = plain_table("", "model states", "fall", "whole process", "fall")
     first = runs[0]
     for run in runs:
         states, peak = run.states_in_memory, run.ranks[0].peak
