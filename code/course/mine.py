@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from course import overlay, pieces, verdicts
+from course import overlay, pieces, registry, verdicts
 from course.report import FAILED, NOT_WRITTEN
 
 
@@ -14,7 +15,8 @@ class Mine:
 
     ``yours`` are in place (``failing`` of them did not pass their last check), ``stubs`` have a
     file with nothing in it yet, ``broken`` have a file that cannot be used, and why; for these
-    two, and for ``unbegun``, which have no file, our code runs.
+    two, and for ``unbegun``, which have no file, our code runs. ``strangers`` are files that no
+    exercise is named like.
     """
 
     yours: list[str] = field(default_factory=list)
@@ -22,6 +24,7 @@ class Mine:
     stubs: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
     unbegun: list[str] = field(default_factory=list)
+    strangers: list[Path] = field(default_factory=list)
 
     def __str__(self) -> str:
         lines = [f"Your own code runs for: {', '.join(self.yours) or 'nothing yet'}."]
@@ -30,6 +33,9 @@ class Mine:
         if self.stubs:
             lines.append(f"Still a stub, so our code runs: {', '.join(self.stubs)}.")
         lines += [f"Cannot be used, so our code runs: {p}. {why}" for p, why in self.broken.items()]
+        for file in self.strangers:
+            what = f"Not used, because no exercise is called {file.stem}: {pieces.shown(file)}."
+            lines.append(f"{what} {registry.suggestion(file.stem)}".strip())
         if self.unbegun:
             lines.append(f"Not begun, so our code runs: {', '.join(self.unbegun)}.")
         return "\n".join(lines)
@@ -41,7 +47,7 @@ def use_mine() -> Mine:
     Call it before other code of the package is imported. It raises nothing: a file that cannot be
     used is named, and ours is used in its place.
     """
-    mine = Mine()
+    mine = Mine(strangers=pieces.strangers())
     for path, state in verdicts.states().items():
         if state == NOT_WRITTEN:
             (mine.stubs if pieces.file_of(path).exists() else mine.unbegun).append(path)

@@ -81,6 +81,12 @@ def written() -> dict[str, Path]:
     return found
 
 
+def strangers() -> list[Path]:
+    """Python files in the learner's folder that are named like no exercise: nothing uses them."""
+    paths = {exercise.path for _, exercise in registry.exercises()}
+    return sorted(file for file in folder().glob("*.py") if file.stem not in paths)
+
+
 def name_of(path: str) -> str:
     return path.rpartition(".")[2]
 

@@ -91,7 +91,11 @@ def find(path: str) -> tuple[Lesson, Exercise]:
         return found[0]
     if found:
         raise UnknownExercise(f"{path!r} may be {' or '.join(ex.path for _, ex in found)}")
-    paths = [ex.path for _, ex in everything]
-    near = difflib.get_close_matches(path, paths, n=1, cutoff=0.5)
-    remedy = f"Did you mean {near[0]}?" if near else f"The exercises are: {', '.join(paths)}."
+    remedy = suggestion(path) or f"The exercises are: {', '.join(ex.path for _, ex in everything)}."
     raise UnknownExercise(f"There is no exercise {path!r}. {remedy}")
+
+
+def suggestion(path: str) -> str:
+    """ "Did you mean ...?" for a path that is none, if it is close to one; else nothing."""
+    near = difflib.get_close_matches(path, [ex.path for _, ex in exercises()], n=1, cutoff=0.5)
+    return f"Did you mean {near[0]}?" if near else ""

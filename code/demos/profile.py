@@ -7,6 +7,7 @@ is laid on the time line of the first.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,11 +83,12 @@ def in_order(events: list[Event]) -> list[Event]:
 def align(seconds: np.ndarray, slow: list[Event], events: list[Event]) -> np.ndarray:
     """Times of the slow step [n] as times of the other one.
 
-    Starts and ends of the same events are the same moments; between them time runs evenly. If the
-    two steps did not make the same moves, only their beginnings and ends are taken for the same.
+    Starts and ends of the same events are the same moments; between them time runs evenly. Where
+    the two steps did not make the same moves, as when a collective fell behind another event, only
+    forward, backward and update are laid on each other.
     """
-    if [e.name for e in slow] != [e.name for e in events]:
-        slow, events = [_whole(slow)], [_whole(events)]
+    if [_move(e) for e in slow] != [_move(e) for e in events]:
+        slow, events = _computing(slow), _computing(events)
     pairs = sorted(
         (then, now)
         for a, b in zip(slow, events, strict=True)
@@ -96,9 +98,13 @@ def align(seconds: np.ndarray, slow: list[Event], events: list[Event]) -> np.nda
     return np.interp(seconds, then, np.maximum.accumulate(now))
 
 
-def _whole(events: list[Event]) -> Event:
-    first, last = min(e.start for e in events), max(e.end for e in events)
-    return Event("", "", events[0].rank, first, last)
+def _move(event: Event) -> tuple[str, str]:
+    """What it was; the name of a collective also says in which step it was."""
+    return event.part, re.sub(r", step \d+$", "", event.name)
+
+
+def _computing(events: list[Event]) -> list[Event]:
+    return [event for event in events if event.part != "communication"]
 
 
 def with_bytes(events: list[Event], log: comm.Log) -> list[tuple[Event, int | None]]:

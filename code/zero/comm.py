@@ -7,7 +7,8 @@ the same size, dtype and name, in the same order.
 On NCCL the verbs are PyTorch's own. On gloo they are built from plain sends (`exchange.py`),
 because gloo's reduce-scatter is an all-reduce inside: it sends twice the bytes. Built from sends
 they also add in rank order, so an element's sum has the same bits whatever the size of the
-message it travels in. That is why fp32 training here is bitwise equal across the ZeRO stages.
+message it travels in. That is why fp32 training on gloo is bitwise equal across the ZeRO stages;
+NCCL's order of addition depends on the size, so there the stages agree to rounding.
 
 Before the data of a collective, each gloo rank sends its peers eight bytes: a digest of what it
 is about to do. If the digests differ, every rank raises `MismatchError` with the list of what
@@ -175,9 +176,10 @@ def reduce_scatter(
 ) -> torch.Tensor | Work:
     """Reduce `flat` [numel] over the ranks; each rank receives its 1/N of the result.
 
-    numel must be divisible by N. `out` [numel/N] may be fp32 for a 16-bit `flat`: the sum is made
-    in fp32 in either case, and rounded once. By default `out` is this rank's own range of `flat`
-    (in place). `op` is "mean" or "sum". With `async_op` a `Work` is returned, whose `wait()` gives
+    numel must be divisible by N. `out` [numel/N] may be fp32 for a 16-bit `flat`, and on the host
+    for one on a GPU. On gloo 16-bit numbers are added in fp32 and rounded once; NCCL adds them in
+    its own order, and rounds to 16 bits. By default `out` is this rank's own range of `flat` (in
+    place). `op` is "mean" or "sum". With `async_op` a `Work` is returned, whose `wait()` gives
     `out`; until then neither tensor may be touched.
 
     Sends (N-1)/N * numel * element size bytes.
@@ -329,7 +331,8 @@ def _nccl_op(op: str) -> dist.ReduceOp.RedOpType:
 def _nccl_reduce_scatter(flat: torch.Tensor, out: torch.Tensor, op: str, group: Group) -> Work:
     # torch 2.13 renamed reduce_scatter_tensor to reduce_scatter_single and warns at the old name.
     collective = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    wire = out if out.dtype == flat.dtype else torch.empty_like(out, dtype=flat.dtype)
+    same = (out.dtype, out.device) == (flat.dtype, flat.device)
+    wire = out if same else torch.empty_like(out, dtype=flat.dtype, device=flat.device)
     handle = collective(wire, flat, op=_nccl_op(op), group=group, async_op=True)
     return Work(out, [handle], finish=None if wire is out else lambda: out.copy_(wire))
 

@@ -51,10 +51,13 @@ def find_units(model: nn.Module, classes: list[type] | None = None) -> list[tupl
 
     By default: every child of a ModuleList or Sequential, and every other module that has no such
     list inside (an embedding, a head). What is left belongs to the module that holds the lists.
-    With `classes`: every module of one of these classes. ValueError if there is none.
+    With `classes`: every module of one of these classes. ValueError if there is none, TypeError
+    for what is no class.
     """
     if classes is None:
         return [("", model), *_descend("", model)]
+    if not all(isinstance(c, type) for c in classes):
+        raise TypeError(f"units={classes!r} must be a list of module classes, as [nn.Linear]")
     chosen = [(n, m) for n, m in model.named_modules() if n and isinstance(m, tuple(classes))]
     if not chosen:
         names = ", ".join(c.__name__ for c in classes)

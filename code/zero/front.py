@@ -14,6 +14,7 @@ from .stage2 import Zero2
 from .stage3 import Zero3
 
 STAGES = {0: Ddp, 1: Zero1, 2: Zero2, 3: Zero3}
+ONLY_STAGE_3 = ("units", "init", "offload_params")  # options about parameters that are sharded
 
 
 def shard(
@@ -29,8 +30,14 @@ def shard(
     `precision`, `group`, `bucket_bytes`, ...) and the optimizer's own arguments (`lr`, ...).
 
     The model then holds rank 0's weights on every rank, and the training loop stays as it was.
-    Raises ValueError for an unknown stage, and what `ZeroOptimizer` raises.
+    Raises ValueError for an unknown stage or an option that it does not have, and what
+    `ZeroOptimizer` raises.
     """
     if stage not in STAGES:
         raise ValueError(f"stage={stage!r} is unknown; choose one of {', '.join(map(str, STAGES))}")
+    for name in ONLY_STAGE_3:
+        if stage != 3 and options.get(name) is not None:
+            raise ValueError(
+                f"{name} is for stage 3, which shards the parameters; leave it out at stage {stage}"
+            )
     return STAGES[stage](model, optimizer, **options)

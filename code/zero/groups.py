@@ -33,15 +33,20 @@ ELEMENTWISE = {
 def check_elementwise(optimizer: type[torch.optim.Optimizer]) -> None:
     """Raise ValueError if the optimizer is not known to update each element on its own.
 
-    A class of your own says so with a class attribute `elementwise = True`.
+    A class of your own says so with a class attribute `elementwise = True`. TypeError for anything
+    but a class.
     """
+    if not isinstance(optimizer, type):
+        raise TypeError(
+            f"optimizer={optimizer!r} must be a class, with its arguments beside it, as in "
+            f"zero.shard(model, 2, torch.optim.AdamW, lr=1e-3)"
+        )
     if optimizer in ELEMENTWISE or getattr(optimizer, "elementwise", False):
         return
-    name = getattr(optimizer, "__name__", repr(optimizer))
     known = ", ".join(sorted(o.__name__ for o in ELEMENTWISE))
     raise ValueError(
-        f"{name} cannot be sharded: it is not known to be elementwise, that is, to update every "
-        f"element from its own gradient and state alone. Use one of {known}, or set "
+        f"{optimizer.__name__} cannot be sharded: it is not known to be elementwise, that is, to "
+        f"update every element from its own gradient and state alone. Use one of {known}, or set "
         f"`elementwise = True` on your own class if it is."
     )
 
@@ -53,7 +58,7 @@ def named_parameters(
 
     Marks each as managed by `owner`. Raises ValueError for none at all, for complex or integer
     trainable parameters, for parameters that another ZeroOptimizer manages already, and for
-    embeddings that change their weight in forward.
+    embeddings that change their weight in forward; TypeError for what is no parameter.
     """
     if isinstance(model, nn.Module):
         pairs = [(p, name) for name, p in model.named_parameters()]
@@ -65,6 +70,12 @@ def named_parameters(
                 )
     else:
         pairs = [(p, str(i)) for i, p in enumerate(model)]
+        for p, i in pairs:
+            if not isinstance(p, torch.Tensor):
+                raise TypeError(
+                    f"number {i} of the parameters is {p!r:.40}; pass the model, or "
+                    f"model.parameters()"
+                )
     if not any(p.requires_grad for p, _ in pairs):
         raise ValueError("nothing to train: the model has no parameter that requires a gradient")
     for p, name in pairs:
@@ -164,7 +175,6 @@ def inner_optimizer(
     hyper: dict,
 ) -> torch.optim.Optimizer:
     """The optimizer that does the arithmetic on this rank's slices, group by group."""
-    check_elementwise(optimizer)
     of_param: dict[nn.Parameter, list[nn.Parameter]] = {}
     for s in slices:
         of_param.setdefault(s.whole, []).append(s.param)

@@ -28,6 +28,7 @@ from .consensus import agree_finite, agree_used, name_nonfinite
 from .edit import full_params
 from .groups import (
     after_loading,
+    check_elementwise,
     check_unchanged,
     inner_optimizer,
     named_parameters,
@@ -52,8 +53,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
     inf or NaN before `step` raises FloatingPointError. offload_optimizer, offload_params (stage 3):
     "cpu" or "disk", with files in `offload_folder` (see `offload.py`).
 
-    Raises ValueError for a parameter that cannot be managed, an unknown precision, an optimizer
-    that is not elementwise, and groups that leave a trainable parameter out.
+    Raises ValueError for a parameter that cannot be managed, an unknown precision, buckets without
+    room, an optimizer that is not elementwise, and groups that leave a trainable parameter out.
     """
 
     stage: int
@@ -79,6 +80,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
     ):
         self._ready = False
         self.precision = policy(precision)
+        check_elementwise(optimizer)
+        if not bucket_bytes >= 1:
+            raise ValueError(f"bucket_bytes={bucket_bytes} leaves no room; the default is 25000000")
         comm.init()
         self.model = model if isinstance(model, nn.Module) else None
         self.group, self.rank, self.world_size = group, comm.rank(group), comm.world_size(group)
@@ -209,9 +213,10 @@ class ZeroOptimizer(torch.optim.Optimizer):
 
         Collective. Returns the norm before clipping, fp32, the same on every rank; `grad_norm()`
         gives the one after. A norm of inf or NaN scales nothing: `step` will skip the update, or,
-        with `error_if_nonfinite`, RuntimeError names the parameters on every rank.
+        with `error_if_nonfinite`, RuntimeError names the parameters on every rank. Raises
+        ValueError for a `max_norm` or `norm_type` that is not above 0.
         """
-        if max_norm <= 0:
+        if not max_norm > 0:
             raise ValueError(f"max_norm={max_norm} must be positive")
         norm = self.grad_norm(norm_type)
         clip.scale_down(self._grads(), norm, max_norm)
@@ -221,6 +226,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
 
     def grad_norm(self, norm_type: float = 2.0) -> float:
         """The norm of the averaged gradients as they are now, over all ranks. Collective."""
+        if not norm_type > 0:
+            raise ValueError(f"norm_type={norm_type} must be positive: 2.0, 1.0, math.inf, ...")
         self.reduce()
         whole, cut = self._grads(cut=False), self._grads(cut=True)
         return clip.global_norm(

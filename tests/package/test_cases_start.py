@@ -147,12 +147,23 @@ def refusal(rank, n, stage):
         lambda: zero.shard(m0(), stage, precision="int8", lr=0.1),
         lambda: zero.shard(zero.shard(m0(), stage, lr=0.1).model, stage, lr=0.1),
         lambda: sparse_step(sparse, zero.shard(sparse, stage, lr=0.1)),
+        lambda: zero.shard(m0(), stage, torch.optim.AdamW(m0().parameters())),
+        lambda: zero.shard(m0(), stage, "AdamW", lr=0.1),
+        lambda: zero.shard(m0(), stage, bucket_bytes=0, lr=0.1),
+        lambda: zero.shard(m0(), stage, lr=0.1).clip_grad_norm_(float("nan")),
+        lambda: zero.shard(m0(), stage, lr=0.1).clip_grad_norm_(1.0, norm_type=0),
     ]
+    if stage == 3:
+        attempts.append(lambda: zero.shard(m0(), stage, units=["Linear"], lr=0.1))
+    else:
+        attempts.append(lambda: zero.shard(list(m0().named_parameters()), stage, lr=0.1))
+        attempts.append(lambda: zero.shard(m0(), stage, units=[nn.Linear], lr=0.1))
+        attempts.append(lambda: zero.shard(m0(), stage, offload_params="disk", lr=0.1))
     for attempt in attempts:
         try:
             attempt()
             texts.append("no error")
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             texts.append(str(error))
     return texts
 
@@ -175,3 +186,14 @@ def test_what_cannot_be_sharded_is_refused_by_name(stage):
         assert "precision='int8' is unknown" in texts[5] and "bf16" in texts[5]
         assert "parameter 0.weight is sharded already" in texts[6]
         assert "weight has a sparse gradient" in texts[7]
+        assert "optimizer=AdamW (" in texts[8] and "must be a class" in texts[8]
+        assert "optimizer='AdamW' must be a class" in texts[9]
+        assert "bucket_bytes=0 leaves no room" in texts[10]
+        assert "max_norm=nan must be positive" in texts[11]
+        assert "norm_type=0 must be positive" in texts[12]
+        if stage == 3:
+            assert "units=['Linear'] must be a list of module classes" in texts[13]
+        else:
+            assert "number 0 of the parameters is ('" in texts[13]
+            assert "units is for stage 3" in texts[14]
+            assert "offload_params is for stage 3" in texts[15]

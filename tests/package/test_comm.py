@@ -301,6 +301,20 @@ def test_mean_of_fp16_neither_overflows_nor_underflows():
         assert results == [[20000.0, 2.0**-24]] * 3
 
 
+def test_on_nccl_a_shard_is_received_beside_the_gradients(monkeypatch):
+    """Also where it belongs on the host, as with offload_optimizer="cpu": NCCL knows no host."""
+    received = []
+
+    def collective(out, flat, **_):
+        received.append((out.device, out.dtype))
+
+    monkeypatch.setattr(dist, "reduce_scatter_single", collective, raising=False)
+    flat = torch.empty(8, dtype=torch.bfloat16, device="meta")  # the GPU of this test
+    for out in (torch.empty(4), torch.empty(4, dtype=torch.bfloat16), torch.empty_like(flat[:4])):
+        assert comm._nccl_reduce_scatter(flat, out, "mean", None).result is out
+    assert received == [(flat.device, flat.dtype)] * 3
+
+
 def test_sums_of_16_bit_are_made_in_fp32():
     """256 terms of 1 after 256: in bf16 each addition would be lost."""
     rows = [torch.tensor([256.0], dtype=torch.bfloat16)]

@@ -119,6 +119,10 @@ def test_use_mine_says_whose_code_runs():
     assert (mine.yours, mine.stubs) == (["toy.sums.halve"], ["toy.sums.add"])
     assert mine.unbegun == ["toy.shapes.Square.area", "toy.shapes.share"]
     assert "Still a stub, so our code runs: toy.sums.add." in str(mine)
+    (pieces.folder() / "toy.sums.halves.py").write_text(HALVE)
+    said = str(whose.use_mine())
+    assert "Not used, because no exercise is called toy.sums.halves: " in said
+    assert "Did you mean toy.sums.halve?" in said
 
 
 @pytest.mark.parametrize("loaded_before", [True, False])

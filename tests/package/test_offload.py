@@ -17,11 +17,16 @@ WAYS = (
 )
 
 
+def ways(stage):
+    """Only stage 3 has parameters at rest."""
+    return WAYS if stage == 3 else WAYS[:3]
+
+
 def train(rank, world_size, precision, optimizer, hyper):
     """Every stage with every kind of offload: weights, and bytes by kind after a step."""
     results = {}
     for stage in sorted(zero.front.STAGES):
-        for i, way in enumerate(WAYS):
+        for i, way in enumerate(ways(stage)):
             model = m0(seed=rank)
             opt = zero.shard(model, stage, optimizer, precision=precision, **hyper, **way)
             dtype = opt.buckets[0].flat.dtype
@@ -55,14 +60,14 @@ def test_bits_do_not_depend_on_the_place(precision, optimizer, hyper, moments):
     for results in by_rank:
         for stage in sorted(zero.front.STAGES):
             plain, bytes_plain = results[stage, 0]
-            for i in range(1, len(WAYS)):
+            for i in range(1, len(ways(stage))):
                 same, _ = results[stage, i]
                 assert all(torch.equal(plain[n], same[n]) for n in plain), (stage, WAYS[i])
             _, on_disk = results[stage, 2]
             assert on_disk["optimizer"] == 0
             assert on_disk["offloaded"] == bytes_plain["optimizer"] > 0
-            _, both = results[stage, 3]
             if stage == 3:
+                _, both = results[stage, 3]
                 assert both["offloaded"] == bytes_plain["optimizer"] + bytes_plain_shards(results)
 
 

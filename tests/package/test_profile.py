@@ -7,7 +7,9 @@ import pytest
 
 from demos import profile, profile_report
 from demos.profile import Timeline
+from demos.settings import Training
 from main import main
+from zero.launch import launch
 from zero.meter import KINDS, Event
 
 
@@ -30,9 +32,28 @@ def test_memory_of_the_slow_step_is_laid_on_the_time_of_the_other():
     assert profile.align(times, slow, STEP) == pytest.approx([0.0, 1.0, 1.5, 4.0, 10.0])
 
 
-def test_steps_with_other_moves_are_laid_on_each_other_as_a_whole():
-    slow = [event("forward", 0.0, 20.0)]
-    assert profile.align(np.array([0.0, 10.0, 20.0]), slow, STEP) == pytest.approx([0, 5, 10])
+def test_steps_with_other_moves_are_laid_on_each_other_part_by_part():
+    slow = [Event(e.part, e.name, 0, 10 * e.start, 10 * e.end) for e in STEP[:1] + STEP[2:]]
+    times = np.array([0.0, 20.0, 60.0, 100.0])
+    assert profile.align(times, slow, STEP) == pytest.approx([0, 2, 6, 10])
+
+
+def test_steps_differ_in_the_numbers_of_their_collectives():
+    slow = [Event("communication", "reduce_scatter gradients of a.., step 5", 0, 0.0, 2.0)]
+    fast = [Event("communication", "reduce_scatter gradients of a.., step 4", 0, 0.0, 1.0)]
+    assert profile.align(np.array([1.0]), slow, fast) == pytest.approx([0.5])
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_gradients_come_into_being_in_backward(stage):
+    """In a real step: nothing of them before backward begins, and all by its end."""
+    training = Training("mlp", "", 1, 4, "fp32", "AdamW", 1e-3, 0)
+    for line in launch(profile.profile, 2, training, stage, quiet=True):
+        backward = next(event for event, _ in line.events if event.part == "backward")
+        gradients = line.live[KINDS.index("gradients")]
+        born = gradients > gradients[0]
+        first, most = line.seconds[born.argmax()], line.seconds[gradients.argmax()]
+        assert backward.start <= first < most <= backward.end
 
 
 def test_strips_show_what_runs_at_each_moment(monkeypatch):
