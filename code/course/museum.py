@@ -7,6 +7,7 @@ whether something is wrong with what came out. ``judge`` runs it on every bug an
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -183,10 +184,17 @@ BUGS = (
 )
 
 
-def show() -> None:
-    """Print the bugs: a name and one sentence each."""
-    for bug in BUGS:
-        print(f"{bug.__name__:26} {' '.join(bug.__doc__.split())}")
+def show(name: str | None = None) -> None:
+    """Print the bugs, a name and one sentence each; or the code of the one with this name."""
+    by_name = {bug.__name__: bug for bug in BUGS}
+    if name is None:
+        for bug in BUGS:
+            print(f"{bug.__name__:26} {' '.join(bug.__doc__.split())}")
+        print(f"\n{len(BUGS)} bugs.")
+    elif name in by_name:
+        print(inspect.getsource(by_name[name]).rstrip())
+    else:
+        raise ValueError(f"there is no bug {name!r} here; choose one of {', '.join(by_name)}")
 
 
 def judge(catches: Callable[[Callable[..., Run]], bool]) -> list[str]:

@@ -27,6 +27,11 @@ def even_bounds(numel: int, size: int) -> Bounds:
     return [(min(r * shard, numel), min((r + 1) * shard, numel)) for r in range(size)]
 
 
+def in_pieces(part: torch.Tensor) -> list[torch.Tensor]:
+    """Views of a flat tensor, of PIECE elements each, the last one shorter; none if it is empty."""
+    return list(part.split(PIECE)) if part.numel() else []
+
+
 # --- the collectives -----------------------------------------------------------------------------
 
 
@@ -40,19 +45,30 @@ def reduce_scatter(
 ) -> tuple[Work, int]:
     """Start to send every peer its part of `flat` and to add what the peers send for ours.
 
-    `out` holds this rank's part; it may be the rank's own range of `flat`. Receive buffers never
-    exceed IN_FLIGHT bytes: a longer exchange goes through them piece by piece, the next pieces
-    travelling while one is added. Returns the work and the bytes that this rank sends.
+    `bounds[r]` is the (start, end) of rank r's part; without bounds they are
+    `even_bounds(flat.numel(), mesh.size)`. Parts may be empty: nothing is sent or received for
+    those. Every part travels as `in_pieces(part)`, at most PIECE elements each, in order, with the
+    tag `ticket.tag`.
+
+    What the peers send for a piece of ours is received into new tensors like it. These and our own
+    piece are the N rows that `add_in_rank_order(rows, target, op)` adds, `target` being the same
+    piece of `out` [end - start]. `out` may be the rank's own range of `flat`, or of another dtype;
+    what others own of `flat` stays as it is. Receive buffers never exceed IN_FLIGHT bytes, however
+    long the part is, if two pieces from each peer fit into that: so not all is received at once.
+
+    Returns a `Work` and the bytes that this rank sends. Nothing is waited for here: the work's
+    `wait()` calls `mesh.settle(ticket)`, then receives and adds, and waits in the end for what was
+    sent; its result is `out`. Collective.
     """
     bounds = bounds or even_bounds(flat.numel(), mesh.size)
     start, end = bounds[mesh.rank]
     handles = [
         mesh.send(part, peer, ticket.tag)
         for peer in mesh.peers
-        for part in _pieces(flat[slice(*bounds[peer])])
+        for part in in_pieces(flat[slice(*bounds[peer])])
     ]
     pending: deque[tuple[list, list[torch.Tensor], torch.Tensor]] = deque()
-    inputs, outputs = deque(_pieces(flat[start:end])), deque(_pieces(out))
+    inputs, outputs = deque(in_pieces(flat[start:end])), deque(in_pieces(out))
 
     def post() -> None:
         own = inputs.popleft()
@@ -156,10 +172,3 @@ def broadcast(mesh: Mesh, ticket: Ticket, flat: torch.Tensor, src: int) -> tuple
         mesh.wait(handles, ticket)
 
     return Work(flat, [], finish), flat.nbytes * len(mesh.peers) if mesh.rank == src else 0
-
-
-# --- helpers -------------------------------------------------------------------------------------
-
-
-def _pieces(part: torch.Tensor) -> list[torch.Tensor]:
-    return list(part.split(PIECE)) if part.numel() else []

@@ -29,6 +29,17 @@ HIDES = {
 }
 
 
+def test_show_lists_the_bugs_or_prints_one(capsys):
+    museum.show()
+    listed = capsys.readouterr().out
+    assert all(bug.__name__ in listed for bug in museum.BUGS)
+    assert f"{len(museum.BUGS)} bugs." in listed
+    museum.show("sum_for_mean")
+    assert 'right(\n        mesh, ticket, flat, out, "sum", *rest' in capsys.readouterr().out
+    with pytest.raises(ValueError, match="no bug 'sum'.*sum_for_mean"):
+        museum.show("sum")
+
+
 def wrong(run):
     same = all(
         torch.allclose(mine[name], value, atol=1e-5)

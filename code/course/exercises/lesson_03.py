@@ -6,7 +6,7 @@ LESSON = Lesson(
     number=3,
     topic="reduce_scatter",
     title="Reduce-scatter or all-reduce?",
-    minutes=80,
+    minutes=105,
     exercises=(
         Exercise(
             "zero.ring.ring_reduce_scatter",
@@ -85,6 +85,37 @@ LESSON = Lesson(
                         mesh.wait(handles, ticket)
 
                     return Work(flat, [], finish), (bytes: own.nbytes for each peer)
+                """,
+            ),
+        ),
+        Exercise(
+            "zero.exchange.reduce_scatter",
+            minutes=25,
+            difficulty=3,
+            hints=(
+                "Rank 1 of 3, parts of 10 elements, pieces of 4. How many messages does it send, "
+                "how many does it receive, and which of them can be added together? When may it "
+                "throw a received piece away?",
+                "Send first, all of it: for every peer the pieces of that peer's part. In "
+                "`finish`, after settling, take your own pieces one by one: make a new tensor for "
+                "each peer, receive into them, wait, add the N rows in rank order into the same "
+                "piece of out. At the very end wait for what you have sent.",
+                """
+                    bounds = bounds or even_bounds(flat.numel(), mesh.size)
+                    start, end = bounds[mesh.rank]
+                    handles = [(send piece to peer) for peer in mesh.peers
+                               for piece in in_pieces(flat[slice(*bounds[peer])])]
+
+                    def finish():
+                        mesh.settle(ticket)
+                        for own, target in zip(in_pieces(flat[start:end]), in_pieces(out)):
+                            rows = [own if (mine?) else torch.empty_like(own)
+                                    for r in range(mesh.size)]
+                            mesh.wait([(receive rows[p] from p) for p in mesh.peers], ticket)
+                            add_in_rank_order(rows, target, op)
+                        mesh.wait(handles, ticket)
+
+                    return Work((what?), [], finish), (bytes of all parts but your own)
                 """,
             ),
         ),
