@@ -36,7 +36,7 @@ def test_show_lists_the_bugs_or_prints_one(capsys):
     assert f"{len(museum.BUGS)} bugs." in listed
     museum.show("sum_for_mean")
     assert 'right(\n        mesh, ticket, flat, out, "sum", *rest' in capsys.readouterr().out
-    with pytest.raises(ValueError, match="no bug 'sum'.*sum_for_mean"):
+    with pytest.raises(ValueError, match=r"no bug 'sum'.*sum_for_mean"):
         museum.show("sum")
 
 
