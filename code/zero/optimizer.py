@@ -353,7 +353,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
             )
         if self.rank == 0:
             text = f"step {self.steps}: inf or NaN in the gradients, no update"
-            warnings.warn(text, stacklevel=4)
+            warnings.warn(text, stacklevel=5)
         return False
 
     def _nonfinite(self) -> str:

@@ -111,7 +111,7 @@ def test_compare_trains_the_gpt_on_a_text_of_ones_own(run, tmp_path):
 
 # --- train ---------------------------------------------------------------------------------------
 
-LEARN = ["--steps", "12", "--eval-every", "6", "--batch", "2", "--sample", "20", "--lr", "0.01"]
+LEARN = ["--steps", "16", "--eval-every", "8", "--batch", "2", "--sample", "20", "--lr", "0.003"]
 
 
 def validation_losses(out):
