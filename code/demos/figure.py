@@ -75,7 +75,7 @@ def _losses(axes: Axes, runs: list[Run]) -> None:
         axes.plot(steps, run.losses, linewidth=width, label=run.name, alpha=0.8, marker=".")
     axes.set(title="Loss", xlabel="step")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend()
+    axes.legend(fontsize="small")
 
 
 def _kept(axes: Axes, runs: list[Run]) -> None:
@@ -109,7 +109,7 @@ def _time(axes: Axes, runs: list[Run]) -> None:
     _stack(axes, runs, parts, 1e-3)
     highest = max(sum(run.seconds[part] for part in parts) for run in runs)
     axes.set(title="Time of a step", ylabel="ms", ylim=(0, 1.6 * 1e3 * highest))
-    axes.legend(loc="upper left", ncols=2, fontsize="small", handlelength=1, columnspacing=0.8)
+    axes.legend(loc="upper left", ncols=2, fontsize="x-small", handlelength=1, columnspacing=0.8)
 
 
 def _stack(axes: Axes, runs: list[Run], parts: dict[str, list[float]], unit: float) -> None:
