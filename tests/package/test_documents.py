@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -125,24 +126,28 @@ def test_a_command_works(command, env):
 
 
 def test_make_lab_opens_jupyter(env, tmp_path):
-    """It serves the lesson; the browser that it would open is `true`."""
+    """At lesson 00. The browser is a script that writes down what it is to open: a small page that
+    leads to the lesson's address."""
     (tmp_path / "jupyter_server_config.py").write_text("c.ServerApp.port = 0\n")
-    env |= {"BROWSER": "true", "JUPYTER_CONFIG_DIR": str(tmp_path)}
-    lab = subprocess.Popen(
-        ["make", "lab"],
-        cwd=ROOT,
-        env=env,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    opened, browser = tmp_path / "opened", tmp_path / "browser"
+    browser.write_text(
+        f'#!/bin/sh\ncat "${{1#file://}}" >{opened}.part\nmv {opened}.part {opened}\n'
     )
+    browser.chmod(0o755)
+    env |= {"BROWSER": f"{browser} %s", "JUPYTER_CONFIG_DIR": str(tmp_path)}
+    log = tmp_path / "log"
+    with open(log, "w") as file:
+        lab = subprocess.Popen(
+            ["make", "lab"], cwd=ROOT, env=env, stdout=file, stderr=file, start_new_session=True
+        )
     try:
-        told = ""
-        for line in lab.stderr:
-            told += line
-            if "http://" in line:
-                break
-        assert "/00_memory_wall.ipynb" in told or "/lab" in told, told
+        end = time.monotonic() + 60
+        while not opened.exists():
+            assert lab.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.1)
+        (address,) = re.findall(r'href="(\S+)"', opened.read_text())
+        assert "/lab/tree/lessons/00_memory_wall.ipynb?" in address
+        assert (ROOT / "lessons" / "00_memory_wall.ipynb").is_file()
     finally:
         os.killpg(lab.pid, signal.SIGTERM)
         lab.wait(20)
