@@ -70,21 +70,28 @@ def test_all_stages_have_the_bits_of_stage_0(stage, name, n):
         assert_bitwise(mine, wanted)
 
 
-def variant_case(rank, n, stage, variant):
-    options = {} if variant is None else VARIANTS[stage][variant]
+def variant_case(rank, n, stage, variant, name):
+    options = {"optimizer": OPTIMIZERS[name], **VARIANTS[stage][variant]}
     model, opt = sharded(rank, n, stage, **options)
-    losses = train_sharded(model, opt, 5, even_rows)
+    losses = train_sharded(model, opt, STEPS, even_rows)
     return losses, full_weights(model, opt)
 
 
-VARIANT_CASES = [(stage, i) for stage in STAGES for i in range(len(VARIANTS[stage]))]
-variant_runs = Together(variant_case, [(0, None), *VARIANT_CASES])
+VARIANT_CASES = [
+    (stage, i, name)
+    for stage in STAGES
+    for i, variant in enumerate(VARIANTS[stage])
+    for name in OPTIMIZERS
+    if name == "adamw" or "optimizer" not in variant
+]
+variant_runs = Together(variant_case, VARIANT_CASES)
 
 
 @pytest.mark.parametrize("n", WORLDS)
-@pytest.mark.parametrize(("stage", "variant"), VARIANT_CASES)
-def test_what_changes_no_bit(stage, variant, n):
-    for mine, wanted in zip(variant_runs(n, stage, variant), variant_runs(n, 0, None), strict=True):
+@pytest.mark.parametrize(("stage", "variant", "name"), VARIANT_CASES)
+def test_what_changes_no_bit(stage, variant, name, n):
+    by_rank = variant_runs(n, stage, variant, name)
+    for mine, wanted in zip(by_rank, stage_runs(n, 0, name), strict=True):
         assert_bitwise(mine, wanted)
 
 
