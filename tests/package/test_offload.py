@@ -1,12 +1,23 @@
 """Model states on disk or in host memory: the same bits, and really out of memory."""
 
+import itertools
 import os
 
 import pytest
 import torch
 
+import checkpoints
 import zero
-from helpers import m0, rows, weights
+from checkpoints import on_ranks
+from helpers import (
+    assert_same_on_all_ranks,
+    full_weights,
+    loss_of,
+    m0,
+    rows,
+    train_sharded,
+    weights,
+)
 from zero.meter import rss
 
 WAYS = (
@@ -74,6 +85,70 @@ def test_bits_do_not_depend_on_the_place(precision, optimizer, hyper, moments):
 def bytes_plain_shards(results):
     """At ZeRO-3 the model was gathered when it was measured: its shards are half of that."""
     return results[3, 2][1]["parameters"] - results[3, 3][1]["parameters"]
+
+
+# --- together with checkpoints -------------------------------------------------------------------
+
+ON_DISK = WAYS[-1]
+CASES = list(itertools.product((1, 2, 3), ("fp32", "bf16", "fp16")))
+# Where the states are when they are saved, and where in the run that goes on.
+MOVES = {"disk to disk": (ON_DISK, ON_DISK), "to memory": (ON_DISK, {}), "to disk": ({}, ON_DISK)}
+
+
+def build(rank, world_size, stage, precision, way):
+    model, opt = checkpoints.build(rank, world_size, "groups", stage, precision=precision, **way)
+    dtype = opt.buckets[0].flat.dtype
+
+    def go_on(steps):
+        loss = lambda m, x, y: opt.scale(loss_of(m, x.to(dtype), y.to(dtype)))  # noqa: E731
+        return train_sharded(model, opt, steps, loss=loss)
+
+    return model, opt, go_on
+
+
+def on_disk(opt):
+    """Is each moment and each master copy in a file? {True}, {False}, or both."""
+    moments = [t for s in opt.inner.state.values() for t in s.values() if t.dim()]
+    masters = [b.master for b in opt.buckets if b.has_master]
+    return {opt.offload.files.holds(t) for t in moments + masters}
+
+
+def result(model, opt, losses):
+    return losses[-2:], full_weights(model, opt), checkpoints.kept(opt), on_disk(opt)
+
+
+def straight_and_resumed(rank, world_size, root):
+    """By case: 4 steps, then for each of MOVES 2 + save + load + 2."""
+    found = {}
+    for stage, precision in CASES:
+        model, opt, go_on = build(rank, world_size, stage, precision, ON_DISK)
+        found[stage, precision] = [result(model, opt, go_on(4))]
+        for name, (before, after) in MOVES.items():
+            folder = f"{root}/{stage}-{precision}-{name}"
+            model, opt, go_on = build(rank, world_size, stage, precision, before)
+            go_on(2)
+            zero.checkpoint.save(folder, model, opt, 2)
+            model, opt, go_on = build(rank, world_size, stage, precision, after)
+            assert zero.checkpoint.load(folder, model, opt).step == 2
+            found[stage, precision].append(result(model, opt, go_on((2, 3))))
+    return found
+
+
+def test_a_checkpoint_does_not_depend_on_the_place(tmp_path):
+    """Saved from disk and resumed on disk, in memory, or the other way about: always the bits of
+    the run without a break. In that run, and wherever it goes on, the states are where they should
+    be, so that no comparison is of one place with itself."""
+    for found in on_ranks(straight_and_resumed, 2, str(tmp_path)):
+        for case, (straight, *resumed) in found.items():
+            assert straight[3] == {True}
+            for (name, (_, after)), mine in zip(MOVES.items(), resumed, strict=True):
+                assert mine[0] == straight[0], (case, name)
+                assert_same_on_all_ranks([mine[1], straight[1]])
+                checkpoints.assert_same_states([mine[2]], [straight[2]])
+                assert mine[3] == {after is ON_DISK}, (case, name)
+
+
+# --- memory --------------------------------------------------------------------------------------
 
 
 def grow(rank, world_size, way):
