@@ -105,7 +105,7 @@ def save(
             check_json(f"the optimizer's state of {piece.name}", piece.numbers)
 
     together(f"{saving.WHAT}, states", prepare, group)
-    new = Saving(root, *prepared, keep_last, group)
+    new = Saving(root, *prepared, keep_last, group, opt.offload.release)
     if async_save:
         saving.start_in_background(new)
         return None

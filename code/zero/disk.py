@@ -99,6 +99,15 @@ def sync(folder: Path) -> None:
             os.close(handle)
 
 
+def make_folder(path: Path) -> None:
+    """A folder, with those above it, unless it is there already; their names are on the disk."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        at(f"make {path.name}")
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
 def rename(old: Path, new: Path) -> None:
     """Give a file or folder another name, atomically. A file that has this name is replaced."""
     at(f"rename {new.name}")

@@ -18,6 +18,7 @@ import ctypes
 import mmap
 import sys
 import tempfile
+import weakref
 
 import torch
 from torch import nn
@@ -36,7 +37,8 @@ class MappedTensors:
 
     def __init__(self, folder: str | None = None):
         self.folder = folder
-        self.maps: dict[int, mmap.mmap] = {}  # by the address of the storage that views it
+        # By the address of the storage that views it, as long as there is one.
+        self.maps: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionary()
 
     def place(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of the flat tensor in a file of its own, to be used like any CPU tensor.
@@ -99,6 +101,10 @@ class Offload:
         """The shard of parameters at rest [owned], where these live."""
         return self._place(shard, self.params)
 
+    def place_state(self, state: torch.Tensor) -> torch.Tensor:
+        """A new optimizer state like its parameter [owned], where the states live."""
+        return self.files.place(state) if self.optimizer == "disk" else state
+
     def release(self, *tensors: torch.Tensor) -> None:
         """The tensors are not needed for a while; those on disk leave memory."""
         for tensor in tensors:
@@ -126,7 +132,7 @@ class Offload:
         for key, value in state.items():
             if torch.is_tensor(value) and value.shape == p.shape:
                 if not self.files.holds(value):
-                    state[key] = self.files.place(value)
+                    state[key] = self.place_state(value)
                 self.files.forget(state[key])
         self.files.forget(p)
 

@@ -87,13 +87,13 @@ def fill(manifest: dict, folder: Path, opt: ZeroOptimizer) -> None:
         slices = manifest["parameters"][h.name]["slices"]
         targets = {"value": h.value}
         if h.slice is not None:
-            targets |= _make_states(h, slices[0], opt.inner, groups[h.slice])
+            targets |= _make_states(h, slices[0], opt, groups[h.slice])
         _plan(h, slices, targets, reads)
     own = buffers(opt.model)
     values = {name: t.new_empty(t.numel()) for name, t in own.items()}
     reads.setdefault(file_of(0), []).extend((f"buffer/{n}", 0, v) for n, v in values.items())
     for file, wanted in reads.items():
-        _read(manifest, folder, file, wanted)
+        _read(manifest, folder, file, wanted, opt.offload.release)
     with torch.no_grad():
         for name, t in own.items():
             t.copy_(values[name].view(t.shape))
@@ -114,23 +114,21 @@ def random_states(manifest: dict, folder: Path, rank: int) -> dict[str, torch.Te
     return states
 
 
-def _make_states(
-    h: Held, saved: dict, inner: torch.optim.Optimizer, group: dict
-) -> dict[str, torch.Tensor]:
+def _make_states(h: Held, saved: dict, opt: ZeroOptimizer, group: dict) -> dict[str, torch.Tensor]:
     """Give what is held the optimizer states that it had: counters, and tensors to be filled."""
     device = h.value.device
-    states = {
-        kind: torch.empty(h.value.shape, dtype=getattr(torch, dtype), device=device)
-        for kind, dtype in saved["tensors"].items()
-        if kind != "value"
-    }
+    states = {}
+    for kind, dtype in saved["tensors"].items():
+        if kind != "value":
+            empty = torch.empty(h.value.shape, dtype=getattr(torch, dtype), device=device)
+            states[kind] = opt.offload.place_state(empty)
     # PyTorch keeps counters on the CPU, unless the update reads them on the device.
     if not (group.get("capturable") or group.get("fused")):
         device = torch.device("cpu")
     numbers = {key: number(value, device) for key, value in saved["numbers"].items()}
-    inner.state.pop(h.slice, None)
+    opt.inner.state.pop(h.slice, None)
     if numbers or states:
-        inner.state[h.slice] = numbers | states
+        opt.inner.state[h.slice] = numbers | states
     return states
 
 
@@ -142,11 +140,14 @@ def _plan(h: Held, slices: list[dict], targets: dict[str, torch.Tensor], reads: 
             wanted.append((f"{kind}/{h.name}", c.start, out[c.target : c.target + c.length]))
 
 
-def _read(manifest: dict, folder: Path, file: str, wanted: list) -> None:
+def _read(
+    manifest: dict, folder: Path, file: str, wanted: list, release: shards.Release = shards.keep
+) -> None:
     stored = schema.check_content(manifest, folder, file)
     with disk.reading(folder / file) as opened:
         for key, first, out in wanted:
             shards.read_into(opened, stored[key], first, out)
+            release(out)
 
 
 def _apply_settings(manifest: dict, opt: ZeroOptimizer) -> None:

@@ -33,7 +33,8 @@ class Saving:
 
     root, step: where, and of which step. `head`: what the manifest says besides the shards.
     `pieces` and `others` are what this rank writes; `more` is what its entry says besides (see
-    `manifest.assemble`). `group`: the ranks that save together.
+    `manifest.assemble`). `group`: the ranks that save together. `release` is called with every
+    tensor that has been read.
     """
 
     def __init__(
@@ -45,9 +46,11 @@ class Saving:
         more: dict,
         keep_last: int,
         group: comm.Group,
+        release: shards.Release,
     ):
         self.root, self.head, self.pieces, self.others = root, head, pieces, others
         self.more, self.keep_last, self.group = more, keep_last, group
+        self.release = release
         self.rank, self.world_size = comm.rank(group), comm.world_size(group)
         self.folder = root / commit.temporary_name(head["step"])
         self.path: Path | None = None  # of the checkpoint, on rank 0, once it is committed
@@ -88,19 +91,26 @@ class Saving:
 
     def _make_folder(self) -> None:
         if self.rank == 0:
-            self.root.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(self.root)
             commit.clear(self.root)
             self.folder.mkdir()
 
     def _copy(self) -> None:
         for piece in self.pieces:
-            piece.tensors = {kind: copy_to_cpu(t) for kind, t in piece.tensors.items()}
-        self.others = {name: copy_to_cpu(t) for name, t in self.others.items()}
+            piece.tensors = {kind: self._copied(t) for kind, t in piece.tensors.items()}
+        self.others = {name: self._copied(t) for name, t in self.others.items()}
+
+    def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy in the CPU's memory, also of a tensor that is there already."""
+        copy = tensor.detach().to("cpu", copy=True)
+        self.release(tensor)
+        return copy
 
     def _write_shard(self) -> None:
         file = manifest.file_of(self.rank)
         tensors = {f"{kind}/{p.name}": t for p in self.pieces for kind, t in p.tensors.items()}
-        size, sha256 = shards.write_shard(self.folder / file, tensors | self.others)
+        tensors |= self.others
+        size, sha256 = shards.write_shard(self.folder / file, tensors, self.release)
         entry = manifest.shard_entry(file, size, sha256, self.pieces)
         disk.leave_note(self._entry_path(self.rank), json.dumps(entry | self.more).encode())
 
@@ -198,8 +208,3 @@ def wait() -> Path | None:
     Raises what went wrong with it, on every rank.
     """
     return None if _running is None else _running.finish()
-
-
-def copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in the CPU's memory, also of a tensor that is there already."""
-    return tensor.detach().to("cpu", copy=True)

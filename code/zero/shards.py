@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -43,6 +43,8 @@ DTYPES = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 
+Release = Callable[[torch.Tensor], None]  # called with a tensor that has been written or read
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -55,6 +57,10 @@ class Stored:
 
 
 # --- writing -------------------------------------------------------------------------------------
+
+
+def keep(tensor: torch.Tensor) -> None:
+    """What is done with a tensor after use, unless it is one that is offloaded to disk: nothing."""
 
 
 def header(tensors: Iterable[tuple[str, torch.dtype, tuple[int, ...]]]) -> bytes:
@@ -72,10 +78,13 @@ def header(tensors: Iterable[tuple[str, torch.dtype, tuple[int, ...]]]) -> bytes
     return len(text).to_bytes(8, "little") + text
 
 
-def write_shard(path: Path, tensors: dict[str, torch.Tensor]) -> tuple[int, str]:
+def write_shard(
+    path: Path, tensors: dict[str, torch.Tensor], release: Release = keep
+) -> tuple[int, str]:
     """Write tensors, on any device, to a new file; its size in bytes and its sha256.
 
-    At most PIECE bytes are copied at a time. OSError if the disk is full or read-only.
+    At most PIECE bytes are copied at a time, and `release` is called with each tensor when it has
+    been written. OSError if the disk is full or read-only.
     """
     # Wide elements first: every tensor then starts at a multiple of its element's size.
     ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())
@@ -85,6 +94,7 @@ def write_shard(path: Path, tensors: dict[str, torch.Tensor]) -> tuple[int, str]
             raw = tensor.detach().reshape(-1).view(torch.uint8)
             for piece in raw.split(PIECE) if raw.numel() else ():
                 file.write(memoryview(piece.cpu().numpy()))
+            release(tensor)
     return file.size, file.sha256
 
 
