@@ -117,7 +117,8 @@ def init(
     messages.calm_network_threads()
     if rank == 0 and not quiet:
         ranks = "1 rank" if world_size == 1 else f"{world_size} ranks"
-        print(f"zero: {backend}, {ranks} ({reason})", flush=True)
+        how = "NCCL's own collectives" if backend == "nccl" else "collectives made of sends"
+        print(f"zero: {backend}, {ranks} ({reason}); {how}", flush=True)
 
 
 def _choose_backend(backend: str | None, local_ranks: int) -> tuple[str, str]:

@@ -238,6 +238,7 @@ def test_without_cuda_one_line_says_gloo(capfd, monkeypatch):
     lines = [line for line in capfd.readouterr().out.splitlines() if "gloo" in line]
     assert len(lines) == 1
     assert "zero: gloo, 2 ranks (on the CPU: this machine has no CUDA device)" in lines[0]
+    assert lines[0].endswith("; collectives made of sends")
 
 
 @pytest.mark.parametrize(

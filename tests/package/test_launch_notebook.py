@@ -60,7 +60,8 @@ def test_functions_lambdas_closures_and_models_of_cells(run):
     assert done["stdout"].splitlines() == [
         "[(4.0, True), (4.0, True)] True",
         "[0.0, 2.0]",
-        "[rank 0] zero: gloo, 2 ranks (on the CPU: this machine has no CUDA device)",
+        "[rank 0] zero: gloo, 2 ranks (on the CPU: this machine has no CUDA device); "
+        "collectives made of sends",
         "[5, 6]",
     ]
 
