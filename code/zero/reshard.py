@@ -32,9 +32,10 @@ def copies(offset: int, length: int, saved: Sequence[tuple[int, int]]) -> list[C
     """How to put elements [offset, offset + length) of a parameter together from saved slices.
 
     `saved` are the slices' (offset, length) in elements of the flattened parameter, in any order;
-    together they hold every element once. In the result, `start` counts from the beginning of the
-    slice and `target` from the beginning of what is wanted; slices that hold nothing of it are left
-    out. `length` may be 0: then there is nothing to copy. The order of the result is free.
+    together they hold every element once, and a slice may be empty. The result has one copy for
+    each slice that holds some of what is wanted, in any order: `source` is the slice's place in
+    `saved`, `start` counts from the beginning of the slice and `target` from the beginning of what
+    is wanted. `length` may be 0: then there is nothing to copy.
     """
     plan = []
     for source, (begin, count) in enumerate(saved):
