@@ -141,9 +141,15 @@ def recompute(
     weights are added to their `.grad`, as always; those of `inputs` are returned, in order, None
     where there is none.
 
-    The second run has the conditions of the first, so it draws the same random numbers. Afterwards
-    the random state is what it was before: backward must not change what the program draws next.
-    An output that needs no gradient (a whole number, say) takes no part.
+    The second run, `call.run(inputs)` with all of `inputs` in one list, has the conditions of the
+    first, so it draws the same random numbers. Afterwards the random state is what it was before:
+    backward must not change what the program draws next. Only the run has these conditions; going
+    backward comes after it, outside of them, as it does without a checkpoint.
+
+    One backward pass goes through all outputs together. An output that needs no gradient (a whole
+    number, a detached tensor) takes no part, even if one has come for it, nor does an output whose
+    gradient is None: what only such outputs depend on gets no gradient, not zeros. In the end
+    nothing of the second run is left in memory but gradients.
     """
     with torch.enable_grad(), call.conditions.restored():
         outputs, _ = take_apart(call.run(inputs))

@@ -11,7 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from activation_checks import trainings
-from course.checks import compare_tensors, compare_values, exercise, fail, require, same_as, scaled
+from course.checks import (
+    compare_tensors,
+    compare_values,
+    exercise,
+    fail,
+    require,
+    same_as,
+    scaled,
+    show,
+)
 from zero.activations import Call, checkpoint, recompute
 from zero.conditions import Conditions
 from zero.meter import Meter
@@ -35,17 +44,37 @@ def first_run(block: Callable, *args) -> tuple[Call, list[Tensor], list[Tensor]]
 
 def backward(call: Call, inputs: list[Tensor], grads: list[Tensor | None]) -> list[Tensor | None]:
     """recompute as autograd calls it: with graphs switched off."""
+    graphs, run = [], call.run
+
+    def watched(*given, **named):
+        unpacked = len(given) > 1 or any(isinstance(x, Tensor) for x in given)
+        text = "call.run takes one list with all tensors, call.run(inputs), not each of them."
+        require(not unpacked, text, "inputs-unpacked")
+        graphs.append(torch.is_grad_enabled())
+        return run(*given, **named)
+
+    call.run = watched
     with torch.no_grad():
         try:
-            return recompute(call, inputs, grads)
+            got = recompute(call, inputs, grads)
         except RuntimeError as error:
-            if "does not require grad" not in str(error):
-                raise
-            with torch.enable_grad():
-                outputs, _ = take_apart(call.run(inputs))
-            if all(o.requires_grad for o in outputs):  # else it is the filter that is missing
+            if "does not require grad" in str(error) and graphs and not any(graphs):
                 fail(f"{NO_GRAPH}\n{error}", "no-graph")
             raise
+        finally:
+            call.run = run
+    if got is not None and grads[0] is not None and list(got)[:1] == [None]:
+        text = "The gradient of the block's first input is None. "
+        require(bool(graphs), f"{text}The block did not run again.", "not-run")
+        require(any(graphs), f"{text}{NO_GRAPH}", "no-graph")
+    return got
+
+
+def all_none(got: list[Tensor | None], what: str) -> None:
+    """Fail unless every gradient in the list is None."""
+    text = f"{what} should be None. Zeros are not the same: an optimizer skips a "
+    text += f"weight whose gradient is None.\ngot       {show(got)}"
+    require(all(g is None for g in got), text, "zeros-for-none")
 
 
 def scale(w: Tensor) -> Callable:
@@ -62,7 +91,7 @@ def test_gradients():
     got = backward(call, inputs, [coming])
     require(got is not None, "Nothing is returned; a list of gradients should be.", "returns-none")
     compare_values(1, len(got), "the number of gradients that are returned, for one input")
-    require(got[0] is not None, f"The gradient of x is None. {NO_GRAPH}", "no-graph")
+    require(got[0] is not None, "The gradient of x is None: nothing went back to x.", "not-there")
     again = "backward ran twice, and each time adds to .grad"
     into_x = [
         scaled(2, "backward-twice", again),
@@ -134,39 +163,66 @@ def test_autocast():
 
 
 @exercise(PATH)
+def test_backward_outside():
+    """A block that switches autocast off has the gradients that it has without a checkpoint"""
+    w = nn.Parameter(torch.randn(4, 4, generator=torch.Generator().manual_seed(1)))
+
+    def block(x):
+        with torch.autocast("cpu", enabled=False):
+            return torch.tanh(x.float() @ w)
+
+    x, coming = torch.ones(2, 4, requires_grad=True), torch.ones(2, 4)
+    (right,) = torch.autograd.grad(block(x), w, coming)
+    with torch.autocast("cpu", torch.bfloat16):
+        call, inputs, _ = first_run(block, x)
+    backward(call, inputs, [coming])
+    rounded = w.grad.bfloat16().float()
+    if torch.equal(w.grad, rounded) and not torch.equal(w.grad, right):
+        fail(
+            "The block runs in fp32, and its weight got a gradient computed in bf16: backward ran "
+            "under call.conditions.restored() too, where autocast is on. Only the run belongs "
+            f"there.\nexpected  {show(right)}\ngot       {show(w.grad)}",
+            "autocast-backward",
+        )
+    compare_tensors(right, w.grad, "the gradient of a weight, in a block that runs in fp32")
+
+
+@exercise(PATH)
 def test_outputs_without_gradient():
-    """Several outputs: one without a gradient, one whose gradient is None, one that is a number"""
-    w = nn.Parameter(torch.tensor([2.0, 3.0]))
+    """Several outputs: one that needs no gradient, one whose gradient is None, a whole number"""
+    w, idle = nn.Parameter(torch.tensor([2.0, 3.0])), nn.Parameter(torch.ones(2))
 
     def block(x, index, off):
         y = x * w
-        return {"y": y, "best": y.argmax() + index, "unused": y.sum(), "off": off * 2, "n": 3}
+        return {"y": y, "best": y.argmax() + index, "unused": y @ idle, "off": off * 2, "n": 3}
 
     x = torch.tensor([5.0, 6.0], requires_grad=True)
     args = x, torch.tensor(1), torch.ones(2)
     call, inputs, _ = first_run(block, *args)
-    grads = [torch.ones(2), None, None, None]
+    grads = [torch.ones(2), None, None, torch.ones(2)]  # autograd sends one to "off" as well
     hint = "Only an output that needs a gradient (o.requires_grad) and has got one (g is not None) "
     hint += "takes part in backward."
     try:
         got = backward(call, inputs, grads)
     except (RuntimeError, TypeError) as error:
-        fail(f"A block with four outputs, of which one has a gradient: {error}\n{hint}", "pairs")
+        fail(f"A block with four outputs, of which one takes part: {error}\n{hint}", "pairs")
     compare_tensors(w.detach(), got[0], "the gradient of x")
-    rest = list(got[1:])
-    compare_values([None, None], rest, "the gradients of two inputs that need none")
+    all_none([idle.grad], "The gradient of a weight behind an output to which none has come")
+    all_none(got[1:], "The gradients of two inputs that need none")
     try:
         got = backward(*first_run(block, *args)[:2], [None] * 4)
     except (RuntimeError, TypeError, ValueError) as error:
         fail(f"A block of whose outputs none has got a gradient: {error}\n{hint}", "pairs")
-    compare_values([None] * 3, list(got), "the gradients if no gradient has come")
+    all_none(got, "The gradients of three inputs, if no gradient has come,")
+    compare_values(3, len(got), "the number of gradients, if none has come, for three inputs")
 
 
 @exercise(PATH)
 def test_shared():
     """Two outputs with a common part: one backward pass through both"""
     w = nn.Parameter(torch.tensor([2.0]))
-    runs = []
+    runs, added = [], []
+    w.register_post_accumulate_grad_hook(added.append)
 
     def block(x):
         runs.append(1)
@@ -182,6 +238,8 @@ def test_shared():
         fail(f"A block with two outputs that share a part: {error}\n{hint}", "one-by-one")
     text = f"The block ran {len(runs)} times in one backward pass; once is enough."
     require(len(runs) == 1, text, "runs-again")
+    text = f"w's gradient came in {len(added)} pieces. Who waits for it (ZeRO does, with a hook) "
+    require(len(added) < 2, f"{text}takes the first for all. {hint}", "one-by-one")
     e = torch.tensor([1.0]).exp()
     first = same_as(2.0 * e, "one-output", f"this comes through the first output alone. {hint}")
     compare_tensors(2.0 * e + 4.0 * e * e, got, "the gradient of x", known=[first])
@@ -220,6 +278,8 @@ def test_nothing_stays():
         meter.watch(call, coming, *inputs)
         before = meter.current
         got = backward(call, inputs, [coming])
+        for x in inputs:
+            x.grad = None  # the inputs end with this backward pass
         gc.collect()  # what only circles hold is nobody's
         left = meter.current - before
     gradients = sum(t.nbytes for t in (*got, layer.weight.grad, layer.bias.grad))

@@ -1,7 +1,7 @@
 """Gives zeros where there is no gradient.
 
 check: test_outputs_without_gradient
-mistake:
+mistake: zeros-for-none
 says: inputs that need none
 """
 
