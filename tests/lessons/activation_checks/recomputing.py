@@ -32,6 +32,11 @@ NO_GRAPH = (
     "graphs off while a backward function runs; `with torch.enable_grad():` switches them on."
 )
 
+PAIRS = (
+    "Only an output that needs a gradient (o.requires_grad) and has got one (g is not None) takes "
+    "part in backward."
+)
+
 
 def first_run(block: Callable, *args) -> tuple[Call, list[Tensor], list[Tensor]]:
     """A first run without a graph: the call, its inputs as leaves, and its outputs."""
@@ -189,7 +194,7 @@ def test_backward_outside():
 
 @exercise(PATH)
 def test_outputs_without_gradient():
-    """Several outputs: one that needs no gradient, one whose gradient is None, a whole number"""
+    """Several outputs: one without a gradient, one whose gradient is None, one that is a number"""
     w, idle = nn.Parameter(torch.tensor([2.0, 3.0])), nn.Parameter(torch.ones(2))
 
     def block(x, index, off):
@@ -199,20 +204,18 @@ def test_outputs_without_gradient():
     x = torch.tensor([5.0, 6.0], requires_grad=True)
     args = x, torch.tensor(1), torch.ones(2)
     call, inputs, _ = first_run(block, *args)
-    grads = [torch.ones(2), None, None, torch.ones(2)]  # autograd sends one to "off" as well
-    hint = "Only an output that needs a gradient (o.requires_grad) and has got one (g is not None) "
-    hint += "takes part in backward."
+    grads = [torch.ones(2), None, None, None]
     try:
         got = backward(call, inputs, grads)
     except (RuntimeError, TypeError) as error:
-        fail(f"A block with four outputs, of which one takes part: {error}\n{hint}", "pairs")
+        fail(f"A block with four outputs, of which one has a gradient: {error}\n{PAIRS}", "pairs")
     compare_tensors(w.detach(), got[0], "the gradient of x")
     all_none([idle.grad], "The gradient of a weight behind an output to which none has come")
     all_none(got[1:], "The gradients of two inputs that need none")
     try:
         got = backward(*first_run(block, *args)[:2], [None] * 4)
     except (RuntimeError, TypeError, ValueError) as error:
-        fail(f"A block of whose outputs none has got a gradient: {error}\n{hint}", "pairs")
+        fail(f"A block of whose outputs none has got a gradient: {error}\n{PAIRS}", "pairs")
     all_none(got, "The gradients of three inputs, if no gradient has come,")
     compare_values(3, len(got), "the number of gradients, if none has come, for three inputs")
 
@@ -266,6 +269,19 @@ def test_places():
         require(got is not None, text[0].upper() + text[1:], "shifted")
         text = f"output 2's gradient went to output 1. {hint[:-1]}"
         compare_tensors(3 * g, got, what, known=[same_as(2 * g, "shifted", text)])
+
+
+@exercise(PATH)
+def test_detached():
+    """An output that needs no gradient gets one: whoever uses it cannot know"""
+    x, g = torch.tensor([5.0, 6.0], requires_grad=True), torch.tensor([1.0, 10.0])
+    call, inputs, _ = first_run(lambda x: (x * 2, x.detach().max()), x)
+    try:
+        (got,) = backward(call, inputs, [g, torch.tensor(1.0)])
+    except RuntimeError as error:
+        what = "The block is x -> (x * 2, x.detach().max()), and both outputs have got a gradient"
+        fail(f"{what}: {error}\n{PAIRS}", "pairs")
+    compare_tensors(2 * g, got, "the gradient of x")
 
 
 @exercise(PATH)

@@ -1,6 +1,6 @@
 """Thinks that every floating-point output needs a gradient.
 
-check: test_outputs_without_gradient
+check: test_detached
 mistake: pairs
 """
 

@@ -1,6 +1,6 @@
 """Leaves out gradients that are None, and no outputs.
 
-check: test_outputs_without_gradient
+check: test_detached
 mistake: pairs
 """
 
