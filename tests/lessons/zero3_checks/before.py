@@ -49,14 +49,21 @@ def test_opened():
 
 
 @exercise(PATH)
-def test_stays():
-    """A unit stays until the gradients of its inputs are computed"""
-    for found in seen("mixed"):
+@pytest.mark.parametrize("name", ["mixed", "two_inputs", "owner_unused"])
+def test_stays(name):
+    """A unit stays until the gradients of all inputs are computed, also if it lends its weight"""
+    why = {
+        "mixed": "the gradient of its input was not computed yet, and needs a frozen weight",
+        "two_inputs": "it has two inputs, of which one had no gradient yet: that needs a frozen "
+        "weight. call.waiting is 2 then",
+        "owner_unused": "another unit, which uses its frozen weight, had not computed the gradient "
+        "of its input yet",
+    }
+    for found in seen(name):
         require(
             not found["early"],
             f"Unit {found['early']} was released too early: its parameters had all their "
-            f"gradients, but the gradient of its input was not computed yet, and needs a frozen "
-            f"weight. u.backward_calls must hold the call.",
+            f"gradients, but {why[name]}. u.backward_calls must hold the call.",
             "closed-too-early",
         )
 
@@ -79,11 +86,15 @@ def test_all_closed(name):
 @exercise(PATH)
 def test_order():
     """The prefetcher learns the order of the backward pass"""
-    for found in seen("chain"):
-        order = found["order"]
-        text = "The prefetcher does not know a backward order: call its needed(...)."
-        require(bool(order), text, "order-not-told")
-        compare_values(["3", "2", "1", "0"], order, "the backward order that the prefetcher has")
+    for name, right in (("chain", ["3", "2", "1", "0"]), ("tied", ["4", "2", "0"])):
+        owners = ["4", "0", "2", "0"], "owners-told", "0 only lends its weight to 4; tell call.unit"
+        for found in seen(name):
+            order = found["order"]
+            text = "The prefetcher does not know a backward order: call its needed(...)."
+            require(bool(order), text, "order-not-told")
+            compare_values(
+                right, order, f"the backward order that the prefetcher has ({name})", [owners]
+            )
 
 
 @exercise(PATH)
@@ -94,6 +105,8 @@ def test_prefetch():
         text = f"When the backward of unit {whose}, the first, begins, unit 2 is {states['2']}; "
         text += "it should be GATHERING: the order is known from the pass before."
         require(states["2"] is State.GATHERING, text, "no-prefetch")
+        text = "Unit 2, the next, was asked for before unit 3, which is needed now: then 3 comes "
+        require(found["gathered"][-2:] == ["3", "2"], f"{text}second.", "next-before-own")
 
 
 @exercise(PATH)

@@ -119,6 +119,8 @@ def test_starts_only():
         text += "gather() waits for what stands in self.works."
         require(seen["works"] == expected, text, "works-lost")
         compare_values(State.GATHERING, seen["state"], f"self.state {here}")
+        text = f"The buckets were gathered in the order {seen['order']} {here}; self.buckets has "
+        require(seen["order"] == [0, 1], f"{text}them in the order [0, 1].", "another-order")
 
 
 @exercise(PATH)
@@ -143,13 +145,20 @@ def test_bytes():
 
 @exercise(PATH)
 def test_group():
-    """It gathers in the unit's group: here ranks 0 and 1 of three"""
-    for rank, seen in enumerate(started()[:2]):
-        got = seen["group"]
+    """It gathers in the unit's group: here ranks 1 and 2 of three"""
+    by_rank = {rank: started()[rank]["group"] for rank in (1, 2)}
+    for rank, seen in by_rank.items():
+        text = f"Rank {rank} of three is rank {rank - 1} of its group, and has its place there; "
+        text += f"b.owned(b.flat) is that place. It says:\n{seen['place']}"
+        require(not seen["place"], text, "rank-in-the-world")
+    for rank, seen in by_rank.items():
         text = "self.group must be passed on to comm.all_gather: without it the whole world takes "
-        text += f"part, and the buffer is cut for the group. On rank {rank} it says:\n{got}"
-        require(not isinstance(got, str), text, "whole-world")
-        compare_tensors(padded_whole("a", 2), got, f"b.flat on rank {rank}")
+        text += f"part, and the buffer is cut for the group. On rank {rank} it says:\n"
+        require(not seen["error"], f"{text}{seen['error']}", "whole-world")
+        text = f"The storage of b.flat has {seen['nbytes']} bytes on rank {rank}; {seen['size']} "
+        text += "are b.flat's elements, which are the shards of two ranks, not of three."
+        require(seen["nbytes"] == seen["size"], text, "size-of-the-world")
+        compare_tensors(padded_whole("a", 2), seen["flat"], f"b.flat on rank {rank}")
 
 
 @exercise(PATH)

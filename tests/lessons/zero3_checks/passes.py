@@ -43,6 +43,55 @@ class Shy(nn.Module):
         return self.up(torch.tanh(h))
 
 
+class TwoInputs(nn.Module):
+    """A frozen weight that both inputs meet: it is read until both have their gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Parameter(torch.randn(WIDTH, WIDTH), requires_grad=False)
+        self.bias = nn.Parameter(torch.zeros(WIDTH))
+        self.look = lambda *_: None
+
+    def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
+        products = [x @ self.frozen for x in pair]
+        for product in products:
+            product.grad_fn.register_prehook(self.look)
+        return products[0] * products[1] + self.bias
+
+
+class Fork(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.sin(x), torch.cos(x)
+
+
+class Borrower(nn.Module):
+    """Reads the frozen weight of another unit, after the last trainable one has its gradient."""
+
+    def __init__(self, owner: nn.Linear):
+        super().__init__()
+        self.weight, self.bias = owner.weight, owner.bias
+        self.extra = nn.Parameter(torch.ones(WIDTH))
+        self.look = lambda *_: None
+
+    def forward(self, x: Tensor) -> Tensor:
+        product = x @ self.weight.t()
+        product.grad_fn.register_prehook(self.look)
+        return product * self.extra + self.bias
+
+
+class OwnerUnused(nn.Module):
+    """A unit that only lends its parameters, a frozen weight and a trainable bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.owner = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.owner.weight.requires_grad_(False)
+        self.last = Borrower(self.owner)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x)))
+
+
 def chain() -> nn.Module:
     """Four units, one after the other."""
     return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)])
@@ -68,7 +117,19 @@ def mixed() -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), Shy(), frozen, nn.Linear(WIDTH, WIDTH))
 
 
-MODELS = {"chain": chain, "tied": tied, "mixed": mixed, "frozen_owner": frozen_owner}
+def two_inputs() -> nn.Module:
+    """A unit whose two inputs both need a gradient, and its frozen weight."""
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), Fork(), TwoInputs())
+
+
+MODELS = {
+    "chain": chain,
+    "tied": tied,
+    "mixed": mixed,
+    "frozen_owner": frozen_owner,
+    "two_inputs": two_inputs,
+    "owner_unused": OwnerUnused,
+}
 
 
 def look_at_passes(rank: int, world_size: int) -> dict[str, dict]:
@@ -83,8 +144,8 @@ def _watch(model: nn.Module) -> dict:
     for unit in opt.units:
         object.__setattr__(unit, "changes", changes)
         unit.__class__ = Watched
-        unit.module.register_forward_hook(_observer(opt, unit, found))
-        if isinstance(unit.module, Shy):
+        unit.module.register_forward_hook(_observer(opt, unit, found, changes))
+        if hasattr(unit.module, "look"):
             unit.module.look = _still_full(unit, found)
     end = opt.backward_end.then
 
@@ -109,9 +170,11 @@ def _watch(model: nn.Module) -> dict:
     return found
 
 
-def _observer(opt: zero.ZeroOptimizer, unit: Unit, found: dict):
+def _observer(opt: zero.ZeroOptimizer, unit: Unit, found: dict, changes: list):
     def after_forward(module, args, output):
         def begins(grad):
+            if not found["begun"]:
+                found["gathered"] = [n for n, state in changes if state is State.GATHERING]
             states = {u.name: u.state for u in opt.units}
             found["begun"].append((unit.name, states, [u.open for u in unit.needs]))
             for u in unit.needs:
@@ -127,9 +190,10 @@ def _observer(opt: zero.ZeroOptimizer, unit: Unit, found: dict):
 
 def _still_full(unit: Unit, found: dict):
     def look(*_) -> None:
-        if unit.state is not State.FULL:
-            found["early"] = unit.name
-            raise NotHere
+        for u in unit.needs:
+            if u.state is not State.FULL:
+                found["early"] = u.name
+                raise NotHere
 
     return look
 

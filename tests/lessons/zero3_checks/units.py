@@ -59,11 +59,14 @@ def waits_counted():
 
 @contextlib.contextmanager
 def works_recorded():
-    """A list of all Works that all-gathers return, whether anybody keeps them or not."""
+    """Two lists that grow with every all-gather: of Works, whether anybody keeps them or not, and
+    of the sizes of what is gathered, in elements."""
     works: list[comm.Work] = []
+    sizes: list[int] = []
 
     def wrap(all_gather):
         def recorded(*args, **options):
+            sizes.extend(x.numel() for x in (*args, *options.values()) if isinstance(x, Tensor))
             work = all_gather(*args, **options)
             works.extend([work] if isinstance(work, comm.Work) else [])
             return work
@@ -71,7 +74,7 @@ def works_recorded():
         return recorded
 
     with patched(comm, "all_gather", wrap):
-        yield works
+        yield works, sizes
 
 
 def finish(works: list[comm.Work]) -> None:
@@ -97,7 +100,7 @@ def start_on_prepared_memory(rank: int, world_size: int) -> dict[str, dict]:
             b.flat.fill_(float("nan"))
         asked: dict[int, int] = {}
         generous = _generous(asked, storages, [size_of(b) for b in unit.buckets])
-        with patched(torch.UntypedStorage, "resize_", generous), works_recorded() as works:
+        with patched(torch.UntypedStorage, "resize_", generous), works_recorded() as (works, _):
             unit.start_gather()
         with torch._C.DisableTorchFunctionSubclass():  # the parameters are not usable yet
             now = [p.untyped_storage() for p in first]
@@ -134,7 +137,8 @@ def _generous(asked: dict[int, int], storages: list, sizes: list[int]):
 def start_and_look(rank: int, world_size: int) -> dict:
     """start_gather for real: what it leaves behind, what it sends, what a second call does."""
     _, unit = unit_of(Mixed())
-    with works_recorded() as works:
+    sizes = [b.flat.numel() for b in unit.buckets]
+    with works_recorded() as (works, gathered):
         with Traffic() as first, waits_counted() as waits:
             unit.start_gather()
         found = {
@@ -142,6 +146,7 @@ def start_and_look(rank: int, world_size: int) -> dict:
             "works": [type(work).__name__ for work in unit.works],
             "waits": len(waits),
             "sent": first.bytes(floating=True),
+            "order": [sizes.index(n) for n in gathered],
         }
         for key, state in (("sent again", State.GATHERING), ("sent when full", State.FULL)):
             finish(works)
@@ -156,19 +161,30 @@ def start_and_look(rank: int, world_size: int) -> dict:
     return found
 
 
-def _start_in_a_group(rank: int) -> Tensor | str | None:
-    """Ranks 0 and 1 of three are a group of their own; rank 2 takes no part."""
-    pair = torch.distributed.new_group([0, 1])
-    if rank == 2:
+def _start_in_a_group(rank: int) -> dict | None:
+    """Ranks 1 and 2 of three are a group of their own; rank 0 takes no part."""
+    pair = torch.distributed.new_group([1, 2])
+    if rank == 0:
+        comm.any_rank(False)
         return None
     _, unit = unit_of(Mixed(), group=pair)
-    try:
-        with works_recorded() as works:
+    first = unit.buckets[0]
+    found = {"flat": None, "error": "", "place": "", "size": size_of(first)}
+    with works_recorded() as (works, _):
+        try:
             unit.start_gather()
-        finish(works)
-    except (comm.CommError, ValueError) as error:
-        return str(error)
-    return unit.buckets[0].flat.clone()
+        except (comm.CommError, ValueError) as error:
+            found["error"] = str(error)
+        except RuntimeError as error:  # the copy of the shard does not fit
+            found["place"] = str(error)
+    found["nbytes"] = first.flat.untyped_storage().nbytes()
+    if not comm.any_rank(bool(found["error"] or found["place"])):  # else some data never comes
+        try:
+            finish(works)
+        except comm.CommError as error:
+            found["error"] = str(error)
+        found["flat"] = first.flat.clone()
+    return found
 
 
 # --- Unit.release --------------------------------------------------------------------------------
@@ -219,7 +235,7 @@ def release_and_look(rank: int, world_size: int) -> dict:
 def release_on_its_way(rank: int, world_size: int) -> dict:
     """release of a GATHERING unit: what has been waited for when memory is freed?"""
     _, unit = unit_of(Mixed())
-    with works_recorded() as works:
+    with works_recorded() as (works, _):
         unit.start_gather()
     waiting, seen = len(unit.works), []
 
