@@ -152,12 +152,15 @@ class Unit:
         """Free the full buffers; afterwards the unit is SHARDED. Not collective.
 
         If the unit is GATHERING, data is on its way into the buffers: call `self.gather()` first,
-        which waits for it. Then for every bucket `b` in `self.buckets`:
+        which waits for it (a SHARDED unit it would gather, which takes all ranks). Then for every
+        bucket `b` in `self.buckets`:
 
         * give the memory of `b.flat` back, by resizing its storage to 0 bytes. `b.flat` and the
           parameters, which view it, stay the tensors that they are;
         * call `mark_released(p, name)` for every parameter: `b.params` and `b.names` are lists,
           one beside the other. From then on the parameter refuses to be read.
+
+        Nothing else changes: `b.shard` is always up to date, and gradients stay where they are.
         """
         if self.state is State.GATHERING:
             self.gather()  # data that is on its way must not arrive in freed memory

@@ -3,6 +3,7 @@
 from functools import cache
 
 import pytest
+import torch
 
 from course.checks import (
     compare_tensors,
@@ -59,8 +60,11 @@ def test_tensors_stay():
         for name, shard in seen["shards"].items():
             right = padded_whole(name).split(shard.numel())[rank]
             zeros = same_as(right * 0, "shard-lost", "the shard is all that is left; keep it")
+            text = "b.flat was written into it. b.shard is always up to date, and b.flat may be old"
+            written = same_as(torch.full_like(right, -1.0), "shard-written", text)
             what = f"b.shard of the bucket of {name} on rank {rank}"
-            compare_tensors(right, shard, what, known=[zeros])
+            compare_tensors(right, shard, what, known=[zeros, written])
+        require(seen["gradient kept"], "p.grad is gone; only parameters are released.", "grad-lost")
 
 
 @exercise(PATH)
@@ -105,6 +109,8 @@ def test_waits():
             "be written into memory that belongs to somebody else by then. Wait first.",
             "no-wait",
         )
+        text = "The unit was GATHERING, and nothing was freed: release must leave it SHARDED."
+        require(seen["freed"], text, "not-released")
         text = f"self.works still holds {seen['works']} works that are done. self.gather() waits "
         require(not seen["works"], f"{text}for them and empties it.", "works-left")
         compare_values(State.SHARDED, seen["state"], "self.state after release")

@@ -205,9 +205,16 @@ def release_and_look(rank: int, world_size: int) -> dict:
     unit.gather()
     flats, shards = [b.flat for b in unit.buckets], [b.shard for b in unit.buckets]
     held = [b.flat.untyped_storage() for b in unit.buckets]
+    for flat in flats:
+        flat.fill_(-1.0)  # what stands in the whole buffer is of no value any more
+    gradient, trained = torch.ones(2, 3), unit.buckets[0].params[0]
+    trained.grad = gradient
     with Traffic() as traffic:
         unit.release()
+    with torch._C.DisableTorchFunctionSubclass():
+        kept = trained.grad is gradient
     found = {
+        "gradient kept": kept,
         "shard freed": False,
         "shard replaced": any(b.shard is not s for b, s in zip(unit.buckets, shards)),
         "left": [storage.nbytes() for storage in held],
@@ -254,7 +261,7 @@ def release_on_its_way(rank: int, world_size: int) -> dict:
         with patched(torch.UntypedStorage, "resize_", wrap):
             unit.release()
     early = bool(seen) and seen[0] < waiting
-    found = {"early": early, "state": unit.state, "works": len(unit.works)}
+    found = {"early": early, "freed": bool(seen), "state": unit.state, "works": len(unit.works)}
     if early:
         finish(works)
         return found
