@@ -207,8 +207,8 @@ def release_and_look(rank: int, world_size: int) -> dict:
     held = [b.flat.untyped_storage() for b in unit.buckets]
     for flat in flats:
         flat.fill_(-1.0)  # what stands in the whole buffer is of no value any more
-    gradient, trained = torch.ones(2, 3), unit.buckets[0].params[0]
-    trained.grad = gradient
+    trained = unit.buckets[0].params[0]
+    trained.grad = gradient = torch.ones(trained.shape)
     with Traffic() as traffic:
         unit.release()
     with torch._C.DisableTorchFunctionSubclass():

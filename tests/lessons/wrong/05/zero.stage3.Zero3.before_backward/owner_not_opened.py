@@ -7,10 +7,10 @@ mistake: left-in-memory
 
 def before_backward(self, call):
     self.prefetcher.needed("backward", call.unit)
-    for u in call.unit.needs:
-        u.gather()
     call.unit.open = True
-    if call.waiting:
-        call.unit.backward_calls.add(call)
+    for u in call.unit.needs:
+        if call.waiting:
+            u.backward_calls.add(call)
+        u.gather()
     if sum(u.open for u in self.units) == 1:
         self.prefetcher.start_next("backward")

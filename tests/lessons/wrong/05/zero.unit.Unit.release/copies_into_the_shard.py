@@ -1,7 +1,7 @@
-"""Copies this rank's part into the shard, which has it; a second release reads freed memory.
+"""Copies this rank's part of whatever stands in the buffer into the shard.
 
-check: test_alone
-mistake: twice
+check: test_tensors_stay
+mistake: shard-written
 says: b.shard is always up to date
 """
 
