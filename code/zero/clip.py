@@ -82,6 +82,8 @@ def _from_all(powers: list[float], group: comm.Group, name: str) -> list[list[fl
 def scale_down(grads: Iterable[torch.Tensor], norm: float, max_norm: float) -> None:
     """Scale this rank's slices in place, so that the whole gradient's norm is at most `max_norm`.
 
+    A slice is a view of a longer tensor: its elements change, its memory stays.
+
     `norm` is the whole gradient's norm, so that all ranks scale by the same factor,
     max_norm / (norm + 1e-6), as in torch. With a factor of 1 or more nothing is done. Nor is with a
     norm of inf or NaN: there is nothing sensible to scale it to, and `step` will skip the update.

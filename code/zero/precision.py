@@ -72,7 +72,8 @@ class LossScale:
 
         After an overflow: half the `scale` (any float, not only a power of 2), but not below 1.0,
         and `good_steps` starts again from 0. Otherwise one more good step; when `good_steps`
-        reaches `growth_interval`, twice the scale, and the count starts again.
+        reaches `growth_interval`, twice the scale, without an upper limit, and the count starts
+        again.
         """
         if overflow:
             self.scale, self.good_steps = max(self.scale / 2, 1.0), 0

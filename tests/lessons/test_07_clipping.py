@@ -172,7 +172,8 @@ def test_combine_is_torchs_norm():
 def test_scaled_in_place():
     """Shards [3] and [4], norm 5, limit 1: the gradients themselves become 0.6 and 0.8"""
     for start, expected in ((3.0, 0.6), (4.0, 0.8)):
-        grad = torch.tensor([start])
+        whole = torch.tensor([start, start])
+        grad = whole[:1]
         clip.scale_down([grad], 5.0, 1.0)
         what = f"the shard [{start:g}]"
         if grad.item() == start:
@@ -180,6 +181,9 @@ def test_scaled_in_place():
         if math.isclose(grad.item(), 1.0, rel_tol=1e-4):
             fail(f"{what} became 1: it is scaled by its own norm, not the whole one's.", "own-norm")
         compare_tensors(torch.tensor([expected]), grad, what, atol=1e-6)
+        text = f"{what} is a view of [{start:g}, {start:g}], which became {whole.tolist()}. "
+        text += "A gradient must stay in its memory: change its elements, not its data."
+        require(torch.equal(whole, torch.tensor([grad.item(), start])), text, "new-memory")
 
 
 @exercise("zero.clip.scale_down")
@@ -271,6 +275,9 @@ def test_doubled():
         ([(16.0, i) for i in range(1, 7)], "never-grows", "it never grows"),
     ]  # fmt: skip
     compare_values(expected, trace("......"), "six good steps, interval 3", known)
+    known = [([(2.0**n, 0)], "capped", "there is no upper limit") for n in range(31)]
+    what = "a good step at 2^30, interval 1"
+    compare_values([(2.0**31, 0)], trace(".", 2.0**30, 1), what, known)
 
 
 @exercise("zero.precision.LossScale.update")

@@ -172,6 +172,32 @@ def test_frozen_too():
 
 
 @exercise("zero.flat.unflatten_into")
+@pytest.mark.parametrize("last", ["float64", "bfloat16"])
+def test_refuses_mixed(last):
+    """Parameters of two dtypes cannot share one flat tensor: ValueError, and nothing changes"""
+    module = small()
+    module[2].to(getattr(torch, last))
+    before = {name: p.dtype for name, p in module.named_parameters()}
+    what = f"The first layer has float32 parameters, the last {last}; these cannot share flat"
+    try:
+        unflatten_into(module, torch.zeros(11))
+    except ValueError:
+        for name, p in module.named_parameters():
+            text = (
+                f"{what}: ValueError comes, but {name} is {p.dtype} now. Check all of them first."
+            )
+            require(p.dtype == before[name], text, "checked-too-late")
+            text = f"{what}: ValueError comes, but {name} has been changed already. Check first."
+            require(bool(p.any()), text, "checked-too-late")
+        return
+    except Exception as error:
+        fail(f"{what}: raises {type(error).__name__}, it should be ValueError.", "wrong-error")
+    changed = [name for name, p in module.named_parameters() if p.dtype != before[name]]
+    text = f"{what}: nothing is raised. " + (f"{changed} are float32 now." if changed else "")
+    fail(f"{text} check_alike(named) compares them.", "mixes-dtypes")
+
+
+@exercise("zero.flat.unflatten_into")
 @pytest.mark.parametrize("case", ["too short", "two dimensions", "another dtype", "another device"])
 def test_refuses_flat(case):
     """A flat tensor that cannot serve raises ValueError, and the module stays as it was"""

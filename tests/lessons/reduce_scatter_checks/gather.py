@@ -31,33 +31,41 @@ class Spy:
         return self.handle.wait()
 
 
-def watch(mesh) -> list[str]:
-    """Note every wait for a request and every settle of this mesh from now on."""
-    events, settle = [], mesh.settle
+def watch(mesh) -> tuple[list[str], list[int]]:
+    """Note every wait for a request and every settle of this mesh from now on; and every tag."""
+    events, tags, settle = [], [], mesh.settle
 
     def settling(ticket):
         events.append("settle")
         settle(ticket)
 
     mesh.settle = settling
-    for name in ("send", "receive"):
-        original = getattr(mesh, name)
-        setattr(mesh, name, lambda *a, original=original, **k: Spy(original(*a, **k), events))
-    return events
+
+    def spying(original):
+        def spy(tensor, peer, tag):
+            tags.append(tag)
+            return Spy(original(tensor, peer, tag), events)
+
+        return spy
+
+    mesh.send, mesh.receive = spying(mesh.send), spying(mesh.receive)
+    return events, tags
 
 
 def gather_cases(rank, world_size):
-    """Of each case: flat, what wait() gave, bytes reported and really sent, order of events."""
+    """Of each case: flat, what wait() gave, tags and what they should be, bytes reported and really
+    sent, order of events."""
     from zero.traffic import Traffic
 
     mesh = messages.mesh(None)
-    events, seen = watch(mesh), []
+    (events, tags), seen = watch(mesh), []
     for bounds, dtype in zip(BOUNDS, DTYPES):
         flat = torch.full((6,), -1.0, dtype=dtype)
         start, end = (bounds or exchange.even_bounds(6, world_size))[rank]
         flat[start:end] = torch.arange(start, end) + 1.0
         ticket = mesh.announce("all_gather", "check", flat)
         events.clear()
+        tags.clear()
         with Traffic() as traffic:
             answer = exchange.all_gather(mesh, ticket, flat, bounds)
             if not isinstance(answer, tuple) or not isinstance(answer[0], messages.Work):
@@ -65,7 +73,9 @@ def gather_cases(rank, world_size):
             started = list(events)
             result = answer[0].wait()
         same = result is flat
-        seen.append((flat, same, answer[1], traffic.bytes(floating=True), started, list(events)))
+        sent = traffic.bytes(floating=True)
+        found = sorted(set(tags)), ticket.tag
+        seen.append((flat, same, found, answer[1], sent, started, list(events)))
     return seen
 
 
@@ -109,6 +119,17 @@ def test_gather_bytes():
                 (6 * size - due // 2, "bytes-received", "the bytes that are received"),
             ]
             compare_values(due, said, f"{name}: bytes that rank {rank} reports", known)
+
+
+@exercise("zero.exchange.all_gather")
+def test_gather_tags():
+    """All messages carry the tag of the ticket, so that none is taken for another's"""
+    for cases in gathered():
+        for name, (_, _, (tags, right), *_) in zip(NAMES, cases):
+            text = f"{name}: messages carry the tags {tags}; ticket.tag is {right}. "
+            if 0 in tags:
+                text += "Tag 0 is that of the digests, which then meets data. "
+            require(tags in ([right], []), text, "another-tag")
 
 
 @exercise("zero.exchange.all_gather")

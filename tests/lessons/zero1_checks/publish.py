@@ -75,6 +75,12 @@ def test_waits():
             f"the parameters on rank {rank} just after publish; rank 0 came late",
             known=[not_all_there],
         )
+    for rank, seen in enumerate(publishings("dtypes")):
+        text = f"Rank {rank} has started {len(seen['waited'])} all-gathers, for two buckets, and "
+        text += (
+            f"has waited for {sum(seen['waited'])} of them. Wait for each: they end in any order."
+        )
+        require(all(seen["waited"]), text, "no-wait")
 
 
 @exercise(PATH)
@@ -94,8 +100,8 @@ def test_group():
 @exercise(PATH)
 def test_every_bucket():
     """Every bucket is published: parameters of two dtypes need two"""
-    for rank, weights in enumerate(publishings("dtypes")):
-        for name, tensor in weights.items():
+    for rank, seen in enumerate(publishings("dtypes")):
+        for name, tensor in seen["weights"].items():
             what = f"{name} on rank {rank}; every rank has added 1 to its range"
             one = (tensor == 0).any()
             require(not one, f"{what}.\ngot  {tensor.tolist()}", "one-bucket-only")

@@ -1,5 +1,6 @@
 """What the checks of lesson 02 do on each rank."""
 
+import contextlib
 import time
 
 import torch
@@ -10,6 +11,7 @@ import zero
 from course import training
 from zero import comm
 from zero.adam import AdamW
+from zero.clock import patched
 from zero.meter import Meter
 from zero.traffic import Traffic
 
@@ -181,14 +183,43 @@ def _publish_bf16(rank: int) -> dict:
     return {"weights": training.weights(model), "master": bucket.master.clone()}
 
 
-def _publish_two_dtypes(rank: int) -> dict[str, Tensor]:
-    """Every rank adds 1 to its range of each of two buckets."""
+def _publish_two_dtypes(rank: int) -> dict:
+    """Every rank adds 1 to its range of each of two buckets; which Works were waited for?"""
     model = small({"a": torch.float32, "b": torch.float64})
     opt = stage1(model)
     for bucket in opt.buckets:
         bucket.master.add_(1.0)
-    opt.publish()
-    return training.weights(model)
+    with works_watched() as works:
+        opt.publish()
+    found = {"weights": training.weights(model), "waited": list(works.values())}
+    for work in works:  # what is on its way must not arrive in the messages of the next case
+        work.wait()
+    return found
+
+
+@contextlib.contextmanager
+def works_watched():
+    """Every Work that an all-gather returns, and whether somebody has waited for it."""
+    waited: dict[comm.Work, bool] = {}
+
+    def gathering(all_gather):
+        def watched(*args, **options):
+            work = all_gather(*args, **options)
+            if isinstance(work, comm.Work):
+                waited[work] = False
+            return work
+
+        return watched
+
+    def waiting(wait):
+        def watched(work):
+            waited[work] = True
+            return wait(work)
+
+        return watched
+
+    with patched(comm, "all_gather", gathering), patched(comm.Work, "wait", waiting):
+        yield waited
 
 
 def _publish_cost(rank: int) -> dict:

@@ -1,0 +1,14 @@
+"""Lets the scale grow to 2^24 only.
+
+check: test_doubled
+mistake: capped
+"""
+
+
+def update(self, overflow):
+    if overflow:
+        self.scale, self.good_steps = max(self.scale / 2, 1.0), 0
+        return
+    self.good_steps += 1
+    if self.good_steps == self.growth_interval:
+        self.scale, self.good_steps = min(self.scale * 2, 2.0**24), 0
