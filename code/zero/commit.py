@@ -30,7 +30,12 @@ def commit(temporary: Path, final: Path) -> None:
 
     The contents of the files in it are on the disk already. When this returns, all names are too:
     those in the folder before it is renamed, or a crash could leave `final` without some of them;
-    that of `final` afterwards. Uses `disk.sync` and `disk.rename`.
+    that of `final` afterwards, which stands in the folder above it (that of `temporary` may be
+    another). Uses `disk.sync` and `disk.rename`.
+
+    Errors of the disk are passed on, so that nobody takes the save for done. Nothing is replaced:
+    if `final` is there already and holds something, `disk.rename` raises OSError, and both folders
+    stay as they are.
     """
     disk.sync(temporary)
     disk.rename(temporary, final)
@@ -41,10 +46,11 @@ def point_to(root: Path, name: str) -> None:
     """Let `root`/latest say `name`; a reader sees the old line or the new one, never a part.
 
     The line is the name and a line end, as bytes. It is written into another file in `root` (a
-    rename is atomic only within one file system), which may have any name that no checkpoint has:
-    readers look for folders called step-..., and only for those. That file is on the disk before it
-    is renamed to `LATEST`; the new name is when this returns. A file that a dead save has left
-    behind does not matter. Uses `disk.write`, `disk.rename` and `disk.sync`.
+    rename is atomic only within one file system), which may have any name that no checkpoint has,
+    and no folder in which one is written: readers look for folders called step-..., and only for
+    those, and saves for .step-... That file is on the disk before it is renamed to `LATEST`; the
+    new name is when this returns. A file of this name that a dead save has left behind does not
+    matter; everything else in `root` stays. Uses `disk.write`, `disk.rename` and `disk.sync`.
     """
     temporary = root / f".{LATEST}"
     temporary.unlink(missing_ok=True)

@@ -47,10 +47,13 @@ def test_file():
 def test_slices():
     """Each piece: where it lies in the whole parameter, its tensors' dtypes, its numbers"""
     pieces = [piece("a.weight", 87, 4), piece("a.bias", 0, 3, torch.bfloat16)]
+    pieces.insert(1, piece("a.none", 5, 0))
     slices = manifest.shard_entry("f", 1, "0", pieces)["slices"]
+    text = "slices leaves out a.none, a piece without elements. Its numbers are needed, too."
+    require(sorted(slices) != ["a.bias", "a.weight"], text, "empty-left-out")
     require(
-        sorted(slices) == ["a.bias", "a.weight"],
-        f"slices has the keys {sorted(slices)}, the pieces are a.bias and a.weight.",
+        sorted(slices) == ["a.bias", "a.none", "a.weight"],
+        f"slices has the keys {sorted(slices)}, the pieces are a.bias, a.none and a.weight.",
         "piece-lost",
     )
     for p in pieces:
@@ -139,10 +142,20 @@ def test_fewer_and_more():
 
 @exercise("zero.reshard.copies")
 def test_any_order():
-    """Saved slices in any order, empty wishes, parameters of one element"""
+    """Saved slices in any order, also empty ones; empty wishes, parameters of one element"""
     saved = [(10, 2), (0, 5), (5, 5)]
     got = plan(4, 8, saved)
     compare_values([(0, 0, 6, 2), (1, 4, 0, 1), (2, 0, 1, 5)], got, f"copies(4, 8, {saved})")
+    for saved in ([(0, 0), (0, 5), (5, 5)], [(0, 5), (5, 5), (5, 0)]):
+        right = [(i, 0, o, n) for i, (o, n) in enumerate(saved) if n]
+        left_out = [(i, *rest) for i, (_, *rest) in enumerate(right)]
+        last = {o: i for i, (o, _) in enumerate(saved)}
+        known = [
+            (left_out, "wrong-source", "source counts all of saved, also slices without elements"),
+            ([(last[o], s, o, n) for _, s, o, n in right], "wrong-source",
+             "two slices begin at the same place; source must be the one with elements"),
+        ]  # fmt: skip
+        compare_values(right, plan(0, 10, saved), f"copies(0, 10, {saved})", known)
     compare_values([], plan(3, 0, saved), "copies(3, 0, ...): nothing is wanted")
     compare_values([(0, 0, 0, 1)], plan(0, 1, [(0, 1)]), "one element")
 

@@ -69,6 +69,56 @@ def test_order_of_steps(tmp_path, steps):
 
 
 @exercise("zero.commit.commit")
+def test_from_another_folder(tmp_path, steps):
+    """The folder above the new name counts, also if the old one stands elsewhere"""
+    for folder in ("new", "old/.step-1"):
+        (tmp_path / folder).mkdir(parents=True)
+    commit.commit(tmp_path / "old" / ".step-1", tmp_path / "new" / "step-1")
+    expected = ["sync .step-1", "rename step-1", "sync new"]
+    known = [([*expected[:2], "sync old"], "another-folder", "the new name stands in new")]
+    if "sync new" not in steps[steps.index("rename step-1") :]:
+        compare_values(expected, steps, "the steps from old/.step-1 to new/step-1", known)
+
+
+@exercise("zero.commit.commit")
+def test_error_passed_on(tmp_path, monkeypatch):
+    """An error of the disk reaches the caller"""
+    (tmp_path / ".step-1").mkdir()
+
+    def full(step):
+        if step == "rename step-1":
+            raise OSError("no space left on the disk")
+
+    monkeypatch.setattr(disk, "hook", full)
+    with contextlib.suppress(OSError):
+        commit.commit(tmp_path / ".step-1", tmp_path / "step-1")
+        text = "disk.rename raised OSError, and commit returned as if there were a checkpoint now."
+        fail(text, "error-swallowed")
+
+
+@exercise("zero.commit.commit")
+def test_nothing_replaced(tmp_path):
+    """A folder that has the final name already stays, and OSError is raised"""
+    for name, line in ((".step-1", "new"), ("step-1", "old")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(line)
+    raised = False
+    try:
+        commit.commit(tmp_path / ".step-1", tmp_path / "step-1")
+    except OSError:
+        raised = True
+    there = {
+        str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*") if p.is_file()
+    }
+    expected = {".step-1/manifest.json": "new", "step-1/manifest.json": "old"}
+    text = "There was a checkpoint of this name already, and it is gone or has another name now. "
+    text += f"Between two steps of such an exchange there is none at all.\nThere is: {there}"
+    require(there == expected, text, "replaced")
+    text = "There was a checkpoint of this name already. commit returned without an error, so the "
+    require(raised, f"{text}caller takes the new one for saved.", "error-swallowed")
+
+
+@exercise("zero.commit.commit")
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_killed(tmp_path, monkeypatch, number):
     """Dead at any step: a complete checkpoint, or none"""
@@ -176,6 +226,26 @@ def test_left_over(tmp_path, renames):
             fail(f"FileExistsError: {path.name} was left by a save that died.", "left-over")
         line = (tmp_path / "latest").read_text()
         require(line == "step-00000200\n", f"latest then holds {line!r}.", "left-over")
+
+
+@exercise("zero.commit.point_to")
+def test_others_stay(tmp_path):
+    """Whatever else is in the folder stays: checkpoints, and folders in which one is written"""
+    names = ["step-00000100", ".step-00000200", ".step-00000300", ".removed.step-00000050"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("x")
+    (tmp_path / ".notes").write_text("x")
+    error = ""
+    try:
+        commit.point_to(tmp_path, "step-00000200")
+    except OSError as caught:
+        error = f"{type(caught).__name__}: {caught}"
+    lost = [n for n in names if not (tmp_path / n / "manifest.json").exists()]
+    lost += [] if (tmp_path / ".notes").exists() else [".notes"]
+    require(not lost, f"There was {', '.join(lost)} in root; it is gone.", "others-removed")
+    text = f"There is a folder .step-00000200 in root, in which a checkpoint is written.\n{error}"
+    require(not error, text, "name-of-a-save")
 
 
 @exercise("zero.commit.point_to")
