@@ -207,9 +207,10 @@ class Call:
         """The tensor arguments again, in order, without a graph behind them.
 
         What waits in a store is fetched: first this call's own, then, before anything is waited
-        for, the previous call's, which arrives while this block is recomputed. No other's: each
-        takes memory from then on. `saved` are the arguments that autograd has held, in order.
-        `last` says whether this is their last backward pass, after which parts may be freed.
+        for, the previous call's, which arrives while this block is recomputed; in every pass, and
+        also if this call has nothing in a store. No other's: each takes memory from then on.
+        `saved` are the arguments that autograd has held, in order. `last` says whether this is
+        their last backward pass, after which parts may be freed.
         """
         self.fetch()
         if self.previous is not None:

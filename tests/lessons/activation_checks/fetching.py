@@ -117,14 +117,14 @@ def test_arguments():
         compare_arguments(tensors, got, where)
 
 
-def diary_of(blocks: int) -> list[str]:
+def diary_of(blocks: int, retain_graph: bool = False) -> list[str]:
     """What is asked of the store in one backward pass through so many blocks."""
     Call.latest = None
     diary = Diary()
     loss = Stack({"offload": diary}, blocks)(rows(0, 0))
     before = list(diary.lines)
     require(not before, f"During forward: {before}. Nothing is needed then.", "too-early")
-    loss.backward()
+    loss.backward(retain_graph=retain_graph)
     return diary.lines
 
 
@@ -156,6 +156,30 @@ def test_ahead():
     text += "in the order of asking."
     require(at.get("fetch 3", 99) < at["fetch 2"], f"{text}{both}", "own-last")
     fail(f"The store was asked in another order.{both}")
+
+
+@exercise(PATH)
+def test_ahead_in_every_pass():
+    """Also in a pass after which another one follows, the next input is on its way"""
+    lines = diary_of(3, retain_graph=True)
+    right = ["fetch 3", "fetch 2", "wait 3", "fetch 1", "wait 2", "wait 1"]
+    text = "backward(retain_graph=True): Block 2's input is not on its way while block 3 is "
+    text += f"recomputed. Fetch it whatever `last` says.\nexpected  {', '.join(right)}\n"
+    ahead = "fetch 2" in lines and lines.index("fetch 2") < lines.index("wait 3")
+    require(ahead, f"{text}got       {', '.join(lines)}", "last-pass-only")
+
+
+@exercise(PATH)
+def test_ahead_of_nothing():
+    """A call that has nothing in the store fetches what the one before it has there"""
+    Call.latest = None
+    diary = Diary()
+    before = call_of(block, (torch.ones(3),), diary)[0]
+    call, _, saved = call_of(block, (torch.arange(3), nn.Parameter(torch.ones(3))), diary)
+    restore(call, saved, True)
+    text = "A call had a whole number and a weight as arguments, which stay with autograd; the one "
+    text += "before it has a tensor in the store, which was not fetched: it is needed next."
+    require("fetch 1" in diary.lines and before.kept, text, "chain-broken")
 
 
 @exercise(PATH)
