@@ -33,7 +33,8 @@ def gather_parts(part: Tensor, shape: torch.Size, group: comm.Group, name: str =
     """x of this shape from every rank's `keep_part` of it, on each rank. Collective.
 
     One all-gather over the group: a rank sends its part to each of the M - 1 others. `name` goes
-    along; with it gloo ranks notice that they do not have parts of the same tensor.
+    along; with it gloo ranks notice that they do not have parts of the same tensor. The result has
+    memory of its own, also in a group of one: `part` stays as it is, and may be freed afterwards.
     """
     m, r, length = comm.world_size(group), comm.rank(group), part.numel()
     flat = part.new_empty(m * length)

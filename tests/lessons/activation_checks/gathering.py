@@ -25,6 +25,13 @@ def compare_whole(x: Tensor, key: tuple, rank: int) -> None:
     got = gathered()[rank][key][0] if key in gathered()[rank] else "an error before"
     what = f"{x.numel()} elements from the parts of {m} ranks, on rank {r} of them"
     if isinstance(got, str):
+        text = f"{what}: {got}. With async_op=True a Work comes back: call its wait(), or leave "
+        require(got != parts.NO_WAIT, f"{text}async_op out.", "no-wait")
+        padded = m * -(-x.numel() // m)
+        text = f"{what}: {got}\nThe parts together have {padded} elements: the zeros at the end "
+        text += "are no part of x. Cut them off before you give it its shape."
+        left = padded > x.numel() and f"invalid for input of size {padded}" in got
+        require(not left, text, "padding-left")
         clue = "" if m == groups.WORLD else "\nM and r are those of the group, not of the world."
         fail(f"{what}: {got}{clue}", "group-ignored" if clue else "")
     own = _alone(x, m, r, "own-part", "only this rank's own part is there; gather the others'")
@@ -97,7 +104,7 @@ def test_bytes():
     for rank, seen in enumerate(gathered()):
         for size in groups.SIZES:
             m, _ = groups.place(rank, size)
-            _, sent, part, alone = seen[size, (7, 5), torch.float32]
+            _, sent, part, alone, _ = seen[size, (7, 5), torch.float32]
             require(alone, f"The part itself was changed (rank {rank}).", "part-changed")
             text = f"Rank {rank} in a group of {m} has sent {sent} bytes; its part has {part}, and "
             text += f"there are {m - 1} others: {part * (m - 1)}."
@@ -107,13 +114,24 @@ def test_bytes():
 
 
 @exercise(PATH)
+def test_own_memory():
+    """What comes back has memory of its own, also on a rank that is alone in its group"""
+    for rank, seen in enumerate(gathered()):
+        for size in groups.SIZES:
+            own = seen[size, (7, 5), torch.float32][4]
+            text = f"Rank {rank}, in a group of {groups.place(rank, size)[0]}, gets a view of its "
+            text += "part. The part is freed afterwards, and its memory used for other things."
+            require(own, text, "view")
+
+
+@exercise(PATH)
 def test_whole_dtypes():
     """16 bits stay 16 bits, and 64 stay 64"""
     for dtype in groups.DTYPES:
         for rank in range(groups.WORLD):
             compare_whole(groups.tensor((7, 5), dtype), (3, (7, 5), dtype), rank)
             m, _ = groups.place(rank, 3)
-            _, sent, part, _ = gathered()[rank][3, (7, 5), dtype]
+            _, sent, part, *_ = gathered()[rank][3, (7, 5), dtype]
             text = f"A part in {dtype} has {part} bytes; {sent} were sent to {m - 1} others. It "
             require(sent == part * (m - 1), f"{text}must travel in its own dtype.", "sent-in-fp32")
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from watching import works_watched
 
 from activation_checks import groups
 from zero import comm, partition
@@ -17,6 +18,7 @@ from zero.activations import checkpoint
 from zero.traffic import Traffic
 
 ODD = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, 1e-45])  # must come back to the last bit
+NO_WAIT = "the all-gather was started, and nobody has waited for it"
 
 # --- keep_part
 
@@ -71,7 +73,7 @@ def gather_everything(rank: int, world_size: int) -> dict:
             try:
                 found[key] = _gather(x, m, r, group)
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
-                found[key] = f"{type(error).__name__}: {error}", 0, 0, True
+                found[key] = f"{type(error).__name__}: {error}", 0, 0, True, True
                 failed = True
                 break
         if comm.any_rank(failed):  # nobody may wait in the next groups for one that has failed
@@ -95,10 +97,15 @@ def _nan_where_nobody_wrote() -> Iterator[None]:
 def _gather(x: Tensor, m: int, r: int, group) -> tuple:
     part = groups.part_of(x, m, r)
     before = part.clone()
-    with Traffic() as traffic, _nan_where_nobody_wrote():
+    with Traffic() as traffic, works_watched() as works, _nan_where_nobody_wrote():
         got = partition.gather_parts(part, x.shape, group, "a test")
     kept = got.clone() if isinstance(got, Tensor) else got
-    return kept, traffic.bytes(floating=True), part.nbytes, torch.equal(part, before)
+    waited = all(works.values())
+    for work in works:  # what is on its way must not arrive in the messages of the next case
+        work.wait()
+    own = not (isinstance(got, Tensor) and got.numel() and _same_memory(got, part))
+    sent, same = traffic.bytes(floating=True), torch.equal(part, before)
+    return kept if waited else NO_WAIT, sent, part.nbytes, same, own
 
 
 def different_batches(rank: int) -> tuple[str, Tensor | None, Tensor]:

@@ -1,17 +1,16 @@
 """What the checks of lesson 02 do on each rank."""
 
-import contextlib
 import time
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from watching import works_watched
 
 import zero
 from course import training
 from zero import comm
 from zero.adam import AdamW
-from zero.clock import patched
 from zero.meter import Meter
 from zero.traffic import Traffic
 
@@ -195,31 +194,6 @@ def _publish_two_dtypes(rank: int) -> dict:
     for work in works:  # what is on its way must not arrive in the messages of the next case
         work.wait()
     return found
-
-
-@contextlib.contextmanager
-def works_watched():
-    """Every Work that an all-gather returns, and whether somebody has waited for it."""
-    waited: dict[comm.Work, bool] = {}
-
-    def gathering(all_gather):
-        def watched(*args, **options):
-            work = all_gather(*args, **options)
-            if isinstance(work, comm.Work):
-                waited[work] = False
-            return work
-
-        return watched
-
-    def waiting(wait):
-        def watched(work):
-            waited[work] = True
-            return wait(work)
-
-        return watched
-
-    with patched(comm, "all_gather", gathering), patched(comm.Work, "wait", waiting):
-        yield waited
 
 
 def _publish_cost(rank: int) -> dict:
