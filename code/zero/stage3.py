@@ -178,8 +178,9 @@ class Zero3(ZeroOptimizer):
           (the number of inputs whose gradient is not computed yet), add `call` to the set
           `u.backward_calls`, so that `u` is not closed before they are; then `u.gather()`.
         * Call `self.prefetcher.start_next("backward")`, which starts to gather the unit that
-          comes next (in the first step it knows none), but only if exactly one of `self.units` is
-          open: never three in memory, unless one of them owns a tied weight.
+          comes next (in the first step it knows none), after all that is needed now, but only if
+          exactly one of `self.units` has `open` set: never three in memory, unless one of them owns
+          a tied weight.
         """
         self.prefetcher.needed("backward", call.unit)
         for u in call.unit.needs:
