@@ -67,13 +67,13 @@ def compare_values(
 
     ``known`` are (wrong value, mistake, sentence); the sentence continues "<what>: ".
     """
-    if repr(got) == repr(expected):
+    if repr(_by_key(got)) == repr(_by_key(expected)):
         return
     both = f"expected  {expected}\ngot       {show(got)}"
     for value, mistake, sentence in known:
         if repr(got) == repr(value):
             fail(f"{what}: {sentence}.\n{both}", mistake)
-    if got is None or (isinstance(got, list) and None in got):
+    if got is None or (isinstance(got, list) and got and all(g is None for g in got)):
         fail(f"{what}: None comes back. Is a return missing?\n{both}", "returns-none")
     if got == expected or _listed(got) == _listed(expected):
         fail(f"{what}: right, but of another type.\n{both}", "wrong-type")
@@ -223,6 +223,13 @@ def _times(factor: float) -> str:
     return (
         f"{factor:.4g} times too large" if factor > 1 else f"{factor:.4g} times what it should be"
     )
+
+
+def _by_key(value: object) -> object:
+    """The value with dicts in the order of their keys: that of their making means nothing."""
+    if isinstance(value, dict):
+        return {key: _by_key(value[key]) for key in sorted(value, key=repr)}
+    return type(value)(map(_by_key, value)) if type(value) in (list, tuple) else value
 
 
 def _listed(value: object) -> object:
