@@ -67,11 +67,12 @@ def compare_values(
 
     ``known`` are (wrong value, mistake, sentence); the sentence continues "<what>: ".
     """
-    if repr(_by_key(got)) == repr(_by_key(expected)):
+    mine = repr(_by_key(got))
+    if mine == repr(_by_key(expected)):
         return
     both = f"expected  {expected}\ngot       {show(got)}"
     for value, mistake, sentence in known:
-        if repr(got) == repr(value):
+        if mine == repr(_by_key(value)):
             fail(f"{what}: {sentence}.\n{both}", mistake)
     if got is None or (isinstance(got, list) and got and all(g is None for g in got)):
         fail(f"{what}: None comes back. Is a return missing?\n{both}", "returns-none")

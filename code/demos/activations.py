@@ -102,7 +102,7 @@ def run(args) -> int:
 
     modes = args.activations or list(residual.MODES)
     tp = args.tp or DEFAULT_TP
-    stages = [s for part in args.stages for s in part] if args.stages else [DEFAULT_STAGE]
+    stages = settings.stages(args, [DEFAULT_STAGE])
     check(args, modes, tp, stages)
     training = settings.training(args, args.ranks // tp)
     model = training.model()
@@ -134,7 +134,6 @@ def run(args) -> int:
 
 def check(args, modes: list[str], tp: int, stages: list[int]) -> None:
     """Raise UsageError for what cannot be compared."""
-    settings.check_stages(stages)
     settings.refuse_torchrun("compare")
     if len(set(modes)) < len(modes):
         raise UsageError(f"activations {' '.join(modes)}: each only once, please")

@@ -188,5 +188,5 @@ def add_offload(parser: argparse.ArgumentParser) -> None:
         "--offload",
         choices=("cpu", "disk"),
         help="compare the memory of whole processes, with optimizer states beside the model and "
-        "in host memory (cpu, with a GPU) or in files (disk)",
+        "in host memory (cpu, with a GPU) or in files (disk); draws no picture",
     )

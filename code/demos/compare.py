@@ -24,8 +24,7 @@ def run(args) -> int:
         return offload.run(args)
     if args.activations or args.tp:
         return activations.run(args)
-    stages = [s for part in args.stages for s in part] if args.stages else list(STAGES)
-    settings.check_stages(stages)
+    stages = settings.stages(args, list(STAGES))
     settings.refuse_torchrun("compare")
     training = settings.training(args, args.ranks)
     comparison = compare(training, stages, args.ranks)

@@ -63,7 +63,7 @@ class Run:
 
 def run(args) -> int:
     """Run the subcommand; the exit code."""
-    stages = [s for part in args.stages for s in part] if args.stages else DEFAULT_STAGES
+    stages = settings.stages(args, DEFAULT_STAGES)
     check(args, stages)
     training = settings.training(args, args.ranks)
     ways = [(s, place) for s in stages for place in (None, args.offload) if s or not place]
@@ -83,7 +83,6 @@ def run(args) -> int:
 
 def check(args, stages: list[int]) -> None:
     """Raise UsageError for what cannot be compared."""
-    settings.check_stages(stages)
     settings.refuse_torchrun("compare")
     if args.activations or args.tp:
         raise UsageError("--offload and --activations are two comparisons; ask for one of them")
@@ -98,7 +97,7 @@ def measure(
 ) -> Occupied:
     """Train, and look at the memory of the process. Runs on every rank at once."""
     model = training.model().to(comm.device())
-    opt = training.shard(model, stage, **({"offload_optimizer": place} if place else {}))
+    opt = training.shard(model, stage, offload_optimizer=place)
     batches = training.batches(rank, world_size)
     losses = []
     for step in range(training.steps):

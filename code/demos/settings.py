@@ -159,6 +159,13 @@ def check_optimizer(name: str) -> None:
     raise UsageError(f"unknown optimizer {name!r}; choose one of {', '.join(MOMENTS)}")
 
 
+def stages(args, default: list[int]) -> list[int]:
+    """The stages that the command line asks for, or the default. Raises as `check_stages` does."""
+    asked = [s for part in args.stages for s in part] if args.stages else default
+    check_stages(asked)
+    return asked
+
+
 def check_stages(stages: list[int]) -> None:
     """Raise UsageError for a stage that the package does not have, or one that comes twice."""
     for stage in stages:

@@ -110,7 +110,8 @@ def random_states(manifest: dict, folder: Path, rank: int) -> dict[str, torch.Te
     found = schema.check_content(manifest, folder, file)
     keys = [key for key in found if key.startswith("random/")]
     states = {key: torch.empty(found[key].shape, dtype=torch.uint8) for key in keys}
-    _read(manifest, folder, file, [(key, 0, state) for key, state in states.items()])
+    wanted = [(key, 0, state) for key, state in states.items()]
+    _read(manifest, folder, file, wanted, release=lambda state: None)  # nothing of it is offloaded
     return states
 
 
@@ -140,9 +141,7 @@ def _plan(h: Held, slices: list[dict], targets: dict[str, torch.Tensor], reads: 
             wanted.append((f"{kind}/{h.name}", c.start, out[c.target : c.target + c.length]))
 
 
-def _read(
-    manifest: dict, folder: Path, file: str, wanted: list, release: shards.Release = shards.keep
-) -> None:
+def _read(manifest: dict, folder: Path, file: str, wanted: list, release: shards.Release) -> None:
     stored = schema.check_content(manifest, folder, file)
     with disk.reading(folder / file) as opened:
         for key, first, out in wanted:

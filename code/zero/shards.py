@@ -59,10 +59,6 @@ class Stored:
 # --- writing -------------------------------------------------------------------------------------
 
 
-def keep(tensor: torch.Tensor) -> None:
-    """What is done with a tensor after use, unless it is one that is offloaded to disk: nothing."""
-
-
 def header(tensors: Iterable[tuple[str, torch.dtype, tuple[int, ...]]]) -> bytes:
     """The first bytes of a file with these tensors (name, dtype, shape), in this order."""
     entries, end = {}, 0
@@ -78,9 +74,7 @@ def header(tensors: Iterable[tuple[str, torch.dtype, tuple[int, ...]]]) -> bytes
     return len(text).to_bytes(8, "little") + text
 
 
-def write_shard(
-    path: Path, tensors: dict[str, torch.Tensor], release: Release = keep
-) -> tuple[int, str]:
+def write_shard(path: Path, tensors: dict[str, torch.Tensor], release: Release) -> tuple[int, str]:
     """Write tensors, on any device, to a new file; its size in bytes and its sha256.
 
     At most PIECE bytes are copied at a time, and `release` is called with each tensor when it has
