@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -38,6 +37,7 @@ from .groups import (
 from .kinds import tensors_by_kind
 from .offload import Offload, trim_heap
 from .precision import LossScale, policy
+from .skip import Skips
 from .start import broadcast_from_rank_0
 
 
@@ -108,8 +108,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.loss_scale = LossScale() if self.precision.scaled else None
         self.stepped = True  # did the last `step` change the weights?
         self.steps = 0  # calls of `step`, skipped ones included
-        self.skipped = 0  # updates skipped for inf or NaN
-        self.max_skips, self._skips_in_a_row = max_skips, 0
+        self.skips = Skips(max_skips)  # updates skipped for inf or NaN
         self._reduced = self._scaled = False  # are this step's gradients averaged? its loss scaled?
         self._used: set[nn.Parameter] = set()  # parameters with a gradient on this rank
         self.passes = 0  # backward passes since zero_grad whose gradients are averaged already
@@ -154,7 +153,10 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self.reduce()
         self.steps += 1
-        self.stepped = self._judge(agree_finite(self.slices, self.groups))
+        finite = agree_finite(self.slices, self.groups)
+        if self.loss_scale is not None:
+            self.loss_scale.update(overflow=not finite)
+        self.stepped = self.skips.allow(finite, self.steps, self.rank == 0, self._nonfinite)
         if self.stepped:
             for mine, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
                 inner.update({k: v for k, v in mine.items() if k != "params"})
@@ -201,6 +203,11 @@ class ZeroOptimizer(torch.optim.Optimizer):
             self._used.clear()
         self._reduced = self._scaled = self.unapplied = False
         self.passes = 0
+
+    @property
+    def skipped(self) -> int:
+        """How many updates were skipped so far, for inf or NaN in the gradients."""
+        return self.skips.count
 
     def forget_gradients(self) -> None:
         """Reset what a stage keeps of gradients between backward passes."""
@@ -336,25 +343,6 @@ class ZeroOptimizer(torch.optim.Optimizer):
         broadcast_from_rank_0(buffers + frozen, self.group)
         for p in frozen:
             p.data = p.data.to(self.precision.param(p.dtype))
-
-    def _judge(self, finite: bool) -> bool:
-        """Count, warn and adapt the loss scale; may the update be made?"""
-        if self.loss_scale is not None:
-            self.loss_scale.update(overflow=not finite)
-        if finite:
-            self._skips_in_a_row = 0
-            return True
-        self.skipped += 1
-        self._skips_in_a_row += 1
-        if self._skips_in_a_row > self.max_skips:
-            raise FloatingPointError(
-                f"{self._skips_in_a_row} updates in a row were skipped: {self._nonfinite()}. "
-                f"Lower the learning rate, or look at the data."
-            )
-        if self.rank == 0:
-            text = f"step {self.steps}: inf or NaN in the gradients, no update"
-            warnings.warn(text, stacklevel=5)
-        return False
 
     def _nonfinite(self) -> str:
         return name_nonfinite(self.names, self.trainable, self.slices, self.groups)

@@ -36,8 +36,8 @@ def settings(opt: ZeroOptimizer) -> dict:
     return {
         "optimizer": {"class": _class_name(opt), "groups": groups},
         "steps": opt.steps,
-        "skipped": opt.skipped,
-        "skips_in_a_row": opt._skips_in_a_row,
+        "skipped": opt.skips.count,
+        "skips_in_a_row": opt.skips.in_a_row,
         "loss_scale": None if scale is None else vars(scale),
     }
 
@@ -162,8 +162,8 @@ def _apply_settings(manifest: dict, opt: ZeroOptimizer) -> None:
                 # JSON knows no tuples; PyTorch's pairs (betas) are.
                 mine[key] = tuple(value) if isinstance(value, list) else value
             inner[key] = mine[key]
-    opt.steps, opt.skipped = manifest["steps"], manifest["skipped"]
-    opt._skips_in_a_row = manifest["skips_in_a_row"]
+    opt.steps = manifest["steps"]
+    opt.skips.count, opt.skips.in_a_row = manifest["skipped"], manifest["skips_in_a_row"]
     if opt.loss_scale is not None and manifest["loss_scale"] is not None:
         vars(opt.loss_scale).update(manifest["loss_scale"])
 
