@@ -1,5 +1,8 @@
 """What one rank does for `bench`: build the systems, then train them in turn, round by round.
 
+The turns of a round are drawn anew each time, on all ranks alike, so that nobody always follows the
+same one and finds the caches as that one leaves them.
+
 The first rounds are not timed: states are made, DDP arranges its buckets anew, and bytes are
 counted, which slows a step down.
 """
@@ -7,6 +10,7 @@ counted, which slows a step down.
 from __future__ import annotations
 
 import gc
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -97,8 +101,7 @@ def run_heat(
             gc.collect()
             gc.freeze()  # what lives now stays; the collector need not look at it in a step
         batch = [part.to(comm.device()) for part in batches(number)]
-        for turn in range(len(racing)):
-            place = (turn + number) % len(racing)  # nobody always follows the same one
+        for place in random.Random(number).sample(range(len(racing)), len(racing)):
             comm.barrier()
             move(lanes[place], trainers[place], batch)
             if rank == 0:
