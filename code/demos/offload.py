@@ -96,6 +96,7 @@ def measure(
     rank: int, world_size: int, training: Training, stage: int, place: str | None
 ) -> Occupied:
     """Train, and look at the memory of the process. Runs on every rank at once."""
+    zero.heap.return_large_blocks()  # in every run: memory kept for later counts in none
     model = training.model().to(comm.device())
     opt = training.shard(model, stage, offload_optimizer=place)
     batches = training.batches(rank, world_size)

@@ -14,18 +14,16 @@ The arithmetic is the same and in the same order, so results are the same bits a
 
 from __future__ import annotations
 
-import ctypes
 import mmap
-import sys
 import tempfile
 import weakref
 
 import torch
 from torch import nn
 
+from . import heap
+
 PLACES = (None, "cpu", "disk")
-LARGE_BLOCK = 1 << 20  # bytes
-M_MMAP_THRESHOLD = -3  # glibc's number for it
 
 
 class MappedTensors:
@@ -71,7 +69,7 @@ class Offload:
 
     optimizer: masters and moments. params: the shards of ZeRO-3. pin_memory: page-locked host
     memory for "cpu", which copies faster. "disk" changes how the whole process frees memory (see
-    `return_large_blocks`). Raises ValueError for another place.
+    `heap.return_large_blocks`). Raises ValueError for another place.
     """
 
     def __init__(
@@ -87,7 +85,7 @@ class Offload:
         self.optimizer, self.params, self.pin_memory = optimizer, params, pin_memory
         self.files = MappedTensors(folder)
         if "disk" in (optimizer, params):
-            return_large_blocks()
+            heap.return_large_blocks()
 
     def needs_master(self, flat: torch.Tensor) -> bool:
         """Must the optimizer have a copy of its own, because it works on another device?"""
@@ -143,27 +141,6 @@ class Offload:
             host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=self.pin_memory)
             return host.copy_(tensor)
         return tensor
-
-
-def return_large_blocks() -> None:
-    """From now on, a block of 1 MB or more that is freed goes back to the system at once.
-
-    glibc keeps freed blocks of up to 32 MB for later. The moments that the first step makes, on
-    their way to a file, are such blocks, and would stay memory of the process: half a gigabyte with
-    126 million parameters on two ranks. Does nothing with another C library.
-    """
-    _glibc("mallopt", M_MMAP_THRESHOLD, LARGE_BLOCK)
-
-
-def trim_heap() -> None:
-    """Give back to the system what was freed before `return_large_blocks`."""
-    _glibc("malloc_trim", 0)
-
-
-def _glibc(name: str, *arguments: int) -> None:
-    function = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
-    if function is not None:
-        function(*arguments)
 
 
 def _address(tensor: torch.Tensor) -> int:

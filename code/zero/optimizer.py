@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import nn
 
-from . import clip, comm
+from . import clip, comm, heap
 from .backward import weakly
 from .bucket import Bucket, ParamSlice
 from .consensus import agree_finite, agree_used, name_nonfinite
@@ -35,7 +35,7 @@ from .groups import (
     tensor_parallel_group,
 )
 from .kinds import tensors_by_kind
-from .offload import Offload, trim_heap
+from .offload import Offload
 from .precision import LossScale, policy
 from .skip import Skips
 from .start import broadcast_from_rank_0
@@ -88,6 +88,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.group, self.rank, self.world_size = group, comm.rank(group), comm.world_size(group)
         self.bucket_bytes, self.naive_reduce = bucket_bytes, naive_reduce
         self.offload = Offload(offload_optimizer, offload_params, offload_folder, pin_memory)
+        heap.keep_freed_blocks()  # buckets and gathered parameters come and go in every step
         self.names = named_parameters(model, self)
         self.trainable = [p for p in self.names if p.requires_grad]
         self.tp_group = tensor_parallel_group(self.names, group)
@@ -103,7 +104,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
             mine.update({k: v for k, v in inner.items() if k != "params"})
         super().__init__(groups, dict(self.inner.defaults))
         if offload_optimizer == "disk":
-            trim_heap()  # the weights that the model was built with have been freed
+            heap.trim()  # the weights that the model was built with have been freed
 
         self.loss_scale = LossScale() if self.precision.scaled else None
         self.stepped = True  # did the last `step` change the weights?

@@ -267,7 +267,7 @@ def long_case(rank, n, stage, root):
 def resident() -> int:
     """Bytes of this process in memory, without those that the allocator keeps for later."""
     gc.collect()
-    zero.offload.trim_heap()
+    zero.heap.trim()
     if not PROC:
         return 0
     with open("/proc/self/statm") as file:

@@ -157,7 +157,7 @@ def test_a_checkpoint_does_not_depend_on_the_place(tmp_path):
 def grow(rank, world_size, way):
     """Resident bytes after two steps of a model of 8 million parameters, and at their peak."""
     if not way:  # memory that the allocator keeps for later must count in neither
-        zero.offload.return_large_blocks()
+        zero.heap.return_large_blocks()
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(8)])
     opt = zero.shard(model, 1, lr=1e-3, **way)
