@@ -53,12 +53,13 @@ def reduce_scatter(
     What the peers send for a piece of ours is received into new tensors like it. These and our own
     piece are the N rows that `add_in_rank_order(rows, target, op)` adds, `target` being the same
     piece of `out` [end - start]. `out` may be the rank's own range of `flat`, or of another dtype;
-    what others own of `flat` stays as it is. Receive buffers never exceed IN_FLIGHT bytes, however
-    long the part is, if two pieces from each peer fit into that: so not all is received at once.
+    what others own of `flat` stays as it is. A long part is not received all at once: as many
+    pieces are on their way as fit into IN_FLIGHT bytes of buffers, two from each peer if these are
+    more.
 
-    Returns a `Work` and the bytes that this rank sends. Nothing is waited for here: the work's
-    `wait()` calls `mesh.settle(ticket)`, then receives and adds, and waits in the end for what was
-    sent; its result is `out`. Collective.
+    Returns a `Work` and the bytes that this rank sends. All sends are started here, and nothing is
+    waited for: the work's `wait()` calls `mesh.settle(ticket)`, then receives and adds, and waits
+    in the end for what was sent; its result is `out`. Collective.
     """
     bounds = bounds or even_bounds(flat.numel(), mesh.size)
     start, end = bounds[mesh.rank]
@@ -126,9 +127,10 @@ def all_gather(
     `even_bounds(flat.numel(), mesh.size)`. Ranges may be empty: those are neither sent nor
     received. Messages carry the tag `ticket.tag`.
 
-    Returns a `Work` and the bytes that this rank sends. Nothing is waited for here: the work's
-    `wait()` calls `mesh.settle(ticket)`, then `mesh.wait(handles, ticket)` for all requests, and
-    its result is `flat`, in which every rank's range is then filled. Collective.
+    Returns a `Work` and the bytes that this rank sends. All sends are started here, and nothing is
+    waited for: the work's `wait()` calls `mesh.settle(ticket)`, then `mesh.wait(handles, ticket)`
+    for all requests, those of its sends too, and its result is `flat`, in which every rank's range
+    is then filled. Collective.
     """
     bounds = bounds or even_bounds(flat.numel(), mesh.size)
     own = flat[slice(*bounds[mesh.rank])]

@@ -60,6 +60,16 @@ CASES = [
         dtype=torch.bfloat16,
         out=torch.float32,
     ),
+    # In bf16 256 / 3 is 85.5.
+    Case(
+        "the mean of bf16 into fp32",
+        [[256.0] * 3, [1.0] * 3, [2.0] * 3],
+        op="mean",
+        dtype=torch.bfloat16,
+        out=torch.float32,
+    ),
+    # 3.0117 in bf16 is 3.0156; with one row rounded first, 3.
+    Case("fp32 into bf16", [[1.00390625] * 3] * 3, out=torch.bfloat16),
     Case("many pieces", counted(66), piece=4, in_flight=64),
 ]
 
@@ -96,6 +106,7 @@ class Seen:
     early: list[str]
     events: list[str]
     messages: int
+    sends: tuple[int, int]  # when the function returned, and in all
     right_tags: bool
     buffers: int
 
@@ -105,7 +116,7 @@ def scatter_cases(rank, world_size):
     from zero.traffic import Traffic
 
     mesh, seen = messages.mesh(None), []
-    events, tags = watch(mesh)
+    events, tags, sent_to = watch(mesh)
     buffers = Buffers(mesh)
     for case in CASES:
         exchange.PIECE, exchange.IN_FLIGHT = case.piece, case.in_flight
@@ -115,14 +126,14 @@ def scatter_cases(rank, world_size):
             flat[start:end] if case.out is None else torch.full((end - start,), -1, dtype=case.out)
         )
         ticket = mesh.announce("reduce_scatter", "check", flat)
-        for seen_so_far in (events, tags, buffers.tensors):  # those of the digests
+        for seen_so_far in (events, tags, sent_to, buffers.tensors):  # those of the digests
             seen_so_far.clear()
         buffers.most = 0
         with Traffic() as traffic:
             answer = exchange.reduce_scatter(mesh, ticket, flat, out, case.op, case.bounds)
             if not isinstance(answer, tuple) or not isinstance(answer[0], messages.Work):
                 return repr(answer)
-            early = list(events)
+            early, sends = list(events), len(sent_to)
             result = answer[0].wait()
         before[start:end] = flat[start:end]
         seen.append(
@@ -135,6 +146,7 @@ def scatter_cases(rank, world_size):
                 early=early,
                 events=list(events),
                 messages=len(tags),
+                sends=(sends, len(sent_to)),
                 right_tags=set(tags) <= {ticket.tag},
                 buffers=buffers.most,
             )
@@ -181,10 +193,22 @@ def test_parts_are_added_in_rank_order():
             same_as(total(turned, case.op, dtype), "own-first", "its own numbers are added first"),
             same_as(total(peers_first, case.op, dtype), "own-last", "its own numbers come last"),
         ]
+        if dtype == torch.bfloat16:
+            narrow = [row.to(dtype) if r == rank else row for r, row in enumerate(rows)]
+            narrow = total(narrow, case.op, dtype)
+            known.append(same_as(narrow, "rounded-first", "its own numbers are rounded first"))
         if case.dtype == torch.bfloat16:
             added = rows[0] + rows[1] + rows[2]
             known.append(same_as(added.to(dtype), "sixteen-bits", "the sum is made in 16 bits"))
         if case.op == "mean":
+            parts = [(row / RANKS).float() for row in rows]
+            known.append(
+                same_as(
+                    sum(parts[1:], parts[0]).to(dtype),
+                    "divides-first",
+                    "every row is divided before it is added; 16-bit numbers lose digits by that",
+                )
+            )
             known.append(scaled(RANKS, "sum-for-mean", "summed over the ranks, not averaged"))
         expected = total(rows, case.op, dtype)
         compare_tensors(expected, seen.result, f"{case.name}: rank {rank}'s part", known=known)
@@ -234,6 +258,13 @@ def test_scatter_waits_late():
     for _, case, seen in each():
         name, events = case.name, seen.events
         require(not seen.early, f"{name}: it waits before Work.wait() is called.", "waits-early")
+        at_first, in_all = seen.sends
+        require(
+            at_first == in_all,
+            f"{name}: of {in_all} sends {at_first} were started before the function returned. What "
+            f"starts in wait() cannot travel while the caller computes.",
+            "starts-late",
+        )
         require("settle" in events, f"{name}: mesh.settle(ticket) is missing.", "not-settled")
         require(
             events[0] == "settle",

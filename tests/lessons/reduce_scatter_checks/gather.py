@@ -18,6 +18,7 @@ from zero import exchange, messages
 BOUNDS = (None, [(0, 1), (1, 5), (5, 6)], [(0, 0), (0, 2), (2, 6)], None)
 NAMES = ("even ranges", "ranges of 1, 4 and 1 elements", "an empty range on rank 0", "bf16")
 DTYPES = (*[torch.float32] * 3, torch.bfloat16)
+DIGESTS = 4  # to each of two peers and from each; settling waits for them
 
 
 class Spy:
@@ -31,9 +32,10 @@ class Spy:
         return self.handle.wait()
 
 
-def watch(mesh) -> tuple[list[str], list[int]]:
-    """Note every wait for a request and every settle of this mesh from now on; and every tag."""
-    events, tags, settle = [], [], mesh.settle
+def watch(mesh) -> tuple[list[str], list[int], list[int]]:
+    """Note every wait for a request and every settle of this mesh from now on; every tag; and the
+    peer of every send."""
+    events, tags, sent_to, settle = [], [], [], mesh.settle
 
     def settling(ticket):
         events.append("settle")
@@ -41,41 +43,46 @@ def watch(mesh) -> tuple[list[str], list[int]]:
 
     mesh.settle = settling
 
-    def spying(original):
+    def spying(original, peers):
         def spy(tensor, peer, tag):
             tags.append(tag)
+            peers.append(peer)
             return Spy(original(tensor, peer, tag), events)
 
         return spy
 
-    mesh.send, mesh.receive = spying(mesh.send), spying(mesh.receive)
-    return events, tags
+    mesh.send, mesh.receive = spying(mesh.send, sent_to), spying(mesh.receive, [])
+    return events, tags, sent_to
 
 
 def gather_cases(rank, world_size):
     """Of each case: flat, what wait() gave, tags and what they should be, bytes reported and really
-    sent, order of events."""
+    sent, counts of messages, order of events.
+
+    The counts: sends when the function returned, and when all was over; and all messages then.
+    """
     from zero.traffic import Traffic
 
     mesh = messages.mesh(None)
-    (events, tags), seen = watch(mesh), []
+    (events, tags, sent_to), seen = watch(mesh), []
     for bounds, dtype in zip(BOUNDS, DTYPES):
         flat = torch.full((6,), -1.0, dtype=dtype)
         start, end = (bounds or exchange.even_bounds(6, world_size))[rank]
         flat[start:end] = torch.arange(start, end) + 1.0
         ticket = mesh.announce("all_gather", "check", flat)
-        events.clear()
-        tags.clear()
+        for seen_so_far in (events, tags, sent_to):  # those of the digests
+            seen_so_far.clear()
         with Traffic() as traffic:
             answer = exchange.all_gather(mesh, ticket, flat, bounds)
             if not isinstance(answer, tuple) or not isinstance(answer[0], messages.Work):
                 return repr(answer)
-            started = list(events)
+            started, sends = list(events), len(sent_to)
             result = answer[0].wait()
         same = result is flat
         sent = traffic.bytes(floating=True)
         found = sorted(set(tags)), ticket.tag
-        seen.append((flat, same, found, answer[1], sent, started, list(events)))
+        counts = sends, len(sent_to), len(tags)
+        seen.append((flat, same, found, answer[1], sent, counts, started, list(events)))
     return seen
 
 
@@ -105,7 +112,7 @@ def test_all_ranges_filled():
 def test_gather_bytes():
     """Each rank sends its own range to each peer, and reports just these bytes"""
     for rank, cases in enumerate(gathered()):
-        for name, bounds, (*_, said, sent, _, _) in zip(NAMES, BOUNDS, cases):
+        for name, bounds, (*_, said, sent, _, _, _) in zip(NAMES, BOUNDS, cases):
             start, end = (bounds or exchange.even_bounds(6, 3))[rank]
             size = 2 if name == "bf16" else 4
             due = 2 * size * (end - start)
@@ -144,4 +151,33 @@ def test_gather_waits_late():
                 f"{name}: it waits for data before mesh.settle(ticket). If the ranks disagree, "
                 f"that data never comes, and nobody is told why.",
                 "settles-late",
+            )
+
+
+@exercise("zero.exchange.all_gather")
+def test_gather_messages():
+    """Sends start at once, empty ranges do not travel, and in the end all was waited for"""
+    for rank, cases in enumerate(gathered()):
+        for name, bounds, (*_, counts, _, events) in zip(NAMES, BOUNDS, cases):
+            sends_at_first, sends, messages_in_all = counts
+            require(
+                sends_at_first == sends,
+                f"{name}: rank {rank} sends before it returns {sends_at_first} messages, and "
+                f"{sends} in all. What starts in wait() cannot travel while the caller computes.",
+                "starts-late",
+            )
+            sizes = [end - start for start, end in bounds or exchange.even_bounds(6, 3)]
+            due = 2 * (sizes[rank] > 0) + sum(size > 0 for size in sizes) - (sizes[rank] > 0)
+            require(
+                messages_in_all <= due,
+                f"{name}: rank {rank} sends and receives {messages_in_all} messages, of which "
+                f"{due} have an element in them. Empty ranges need not travel.",
+                "sends-nothing",
+            )
+            waits = events.count("wait") - DIGESTS
+            require(
+                waits >= messages_in_all,
+                f"{name}: rank {rank} has sent and received {messages_in_all} messages, but waited "
+                f"for {waits} of them. What it sent may still be on its way when flat changes.",
+                "not-waited",
             )

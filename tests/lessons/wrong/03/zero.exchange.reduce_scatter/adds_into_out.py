@@ -1,7 +1,7 @@
 """Adds what arrives to out, one peer after the other: rounds each time, and begins with its own.
 
 check: test_parts_are_added_in_rank_order
-mistake: own-first
+mistake: own-first or rounded-first
 """
 
 
