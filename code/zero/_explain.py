@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import sysconfig
+import time
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -82,24 +83,35 @@ class Failure:
 # --- in the rank: stacks become places -----------------------------------------------------------
 
 
-def frames_of(stack: Iterable[tuple[FrameType, int]], running: bool = False) -> list[Frame]:
-    """Frames of `traceback.walk_stack` or `walk_tb`, in their order.
+def frames_of(stack: Iterable[tuple[FrameType, int]]) -> list[Frame]:
+    """Frames of `traceback.walk_tb`, in their order."""
+    return _with_text(_places_in(stack))
 
-    running: it is the stack of another thread, which goes on. Its local variables must not be read
-    (Python may crash: they change without a lock), and as long as somebody holds a frame they live,
-    tensors too. So that thread must not run Python while we look, and files are read afterwards.
+
+def frames_of_thread(number: int) -> list[Frame]:
+    """The frames of another thread, which goes on; innermost first.
+
+    Its local variables must not be read (Python may crash: they change without a lock), and as long
+    as somebody holds a frame they live, tensors too. So that thread must not run Python while we
+    look, and files are read afterwards.
     """
     usual = sys.getswitchinterval()
-    sys.setswitchinterval(1.0)
+    sys.setswitchinterval(0.2)
     try:
-        seen = _places_in(stack, running)
+        time.sleep(0)  # it may have waited for the usual time already; now it waits anew
+        stack = traceback.walk_stack(sys._current_frames()[number])
+        seen = _places_in(stack, running=True)
     finally:
         sys.setswitchinterval(usual)
-    return [Frame(*place, linecache.getline(*place[:2]).strip()) for place in seen]
+    return _with_text(seen)
+
+
+def _with_text(places: list[tuple[str, int, str, str]]) -> list[Frame]:
+    return [Frame(*place, linecache.getline(*place[:2]).strip()) for place in places]
 
 
 def _places_in(
-    stack: Iterable[tuple[FrameType, int]], running: bool
+    stack: Iterable[tuple[FrameType, int]], running: bool = False
 ) -> list[tuple[str, int, str, str]]:
     """File, line, function and module of each frame."""
     seen = []

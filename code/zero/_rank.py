@@ -22,7 +22,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from multiprocessing.connection import Connection
 
 from . import _explain
@@ -72,8 +71,7 @@ def _listen(rank: int, folder: str, pipe: Connection, sending: threading.Lock) -
             pipe.recv_bytes()
         except (EOFError, OSError):
             break
-        stack = traceback.walk_stack(sys._current_frames()[main_thread])
-        stack = _explain.frames_of(stack, running=True)
+        stack = _explain.frames_of_thread(main_thread)
         stack = list(itertools.takewhile(lambda frame: frame.module != __name__, stack))
         lines = hash(tuple((frame.file, frame.line) for frame in stack))
         with sending, contextlib.suppress(OSError):
