@@ -183,8 +183,10 @@ def _another_order(expected: Tensor, got: Tensor) -> tuple[str, str] | None:
 def _constant_factor(expected: Tensor, got: Tensor) -> tuple[str, str] | None:
     largest = expected.abs().argmax()
     factor = (got.flatten()[largest] / expected.flatten()[largest]).item()
-    recognise = scaled(factor, "wrong-scale", "a factor is missing or stands there twice")
-    return recognise(expected, got) if factor else None
+    # One number alone is a multiple of any other: that it is twice or half of it says something.
+    if not factor or (expected.count_nonzero() == 1 and not _simple(factor)):
+        return None
+    return scaled(factor, "wrong-scale", "a factor is missing or stands there twice")(expected, got)
 
 
 _ALWAYS: tuple[Recogniser, ...] = (
@@ -216,6 +218,11 @@ def _first_difference(expected: Tensor, got: Tensor, atol: float) -> str:
         f"{len(wrong)} of {a.numel()} differ, the first at place {at}: "
         f"expected {a[at]:.6g}, got {b[at]:.6g}"
     )
+
+
+def _simple(factor: float) -> bool:
+    """Is this, or one divided by this, a whole number?"""
+    return any(round(f) and abs(f - round(f)) < 1e-4 for f in (factor, 1 / factor))
 
 
 def _times(factor: float) -> str:

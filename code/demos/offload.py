@@ -18,7 +18,7 @@ from demos.arguments import UsageError
 from demos.measure import digest, predictions, train_step
 from demos.progress import Bar
 from demos.settings import MOMENTS, Training, stage_name
-from zero import comm
+from zero import comm, formulas
 from zero.meter import rss
 
 SECONDS = 600.0  # that one run may take
@@ -29,13 +29,15 @@ DEFAULT_STAGES = [0, 1]
 class Occupied:
     """One rank of one run. Bytes: of the process after the last step, and at its highest.
 
-    `states` are the predicted bytes of the model states, by kind.
+    `states` are the predicted bytes of the model states, by kind; `slice_states` those of the
+    largest slice's optimizer states: slices are updated one by one where states are on disk.
     """
 
     parameters: int
     losses: list[float]
     weights: str
     states: dict[str, int]
+    slice_states: int
     now: int
     peak: int
 
@@ -56,9 +58,10 @@ class Run:
 
     @property
     def states_in_memory(self) -> int:
-        """Predicted bytes of rank 0's model states that are in its memory."""
-        states = self.ranks[0].states
-        return sum(states.values()) - (states["optimizer"] if self.place else 0)
+        """Predicted bytes of rank 0's model states that are in its memory, in the update."""
+        rank_0 = self.ranks[0]
+        optimizer = {None: rank_0.states["optimizer"], "cpu": 0, "disk": rank_0.slice_states}
+        return rank_0.states["parameters"] + rank_0.states["gradients"] + optimizer[self.place]
 
 
 def run(args) -> int:
@@ -107,12 +110,15 @@ def measure(
             print(step, flush=True)
     opt.zero_grad()
     now, peak = occupied()  # before the digest, which copies weights
-    states, _ = predictions(opt, MOMENTS[training.optimizer])
+    moments = MOMENTS[training.optimizer]
+    states, _ = predictions(opt, moments)
+    largest = max(s.param.numel() for s in opt.slices)
     return Occupied(
         parameters=sum(bucket.layout.numel for bucket in opt.buckets),
         losses=losses,
         weights=digest(model, opt),
         states=states,
+        slice_states=formulas.model_states([largest], 3, 1, opt.precision.name, moments).optimizer,
         now=now,
         peak=peak,
     )

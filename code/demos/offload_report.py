@@ -27,6 +27,10 @@ def show(training: Training, runs: list[Run]) -> None:
     console.print(title, style="bold")
     console.print(memory(runs))
     console.print(
+        "On disk: the optimizer states of one slice at a time are in memory. A process also holds "
+        "Python, libraries, activations and buckets, and at stage 3 the units that are gathered."
+    )
+    console.print(
         "Losses and final weights are bitwise equal in all runs and ranks."
         if bitwise_equal(runs)
         else "Losses or final weights differ between the runs."

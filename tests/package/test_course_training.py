@@ -58,6 +58,15 @@ def test_what_a_wrong_tensor_is_told(got, mistake, said):
     assert caught.value.mistake == mistake
 
 
+@pytest.mark.parametrize(
+    ("got", "mistake"), [(2.5, ""), (0.5, "wrong-scale"), (4.0, "wrong-scale")]
+)
+def test_of_one_number_only_a_simple_factor_is_told(got, mistake):
+    with pytest.raises(CheckFailed) as caught:
+        compare_tensors(torch.tensor([0, 1.0]), torch.tensor([0, got]), "the gradient")
+    assert caught.value.mistake == mistake
+
+
 def test_what_is_right_passes():
     compare_tensors(RIGHT, RIGHT + 1e-7, "the gradient")
     compare_tensors(RIGHT[:, :0], RIGHT[:, :0], "an empty tensor")

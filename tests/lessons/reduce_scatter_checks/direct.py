@@ -16,7 +16,7 @@ from course.checks import (
     same_as,
     scaled,
 )
-from reduce_scatter_checks.gather import watch
+from reduce_scatter_checks.gather import mesh_of_a_pair, watch
 from zero import exchange, messages
 
 RANKS = 3
@@ -232,6 +232,22 @@ def test_parts_are_added_in_rank_order():
             f"to them at that moment.",
             "flat-changed",
         )
+
+
+def scatter_in_pairs(rank, world_size):
+    mesh = mesh_of_a_pair(rank)
+    flat = torch.tensor([1.0, 2.0]) * 10**rank
+    out, ticket = torch.empty(1), mesh.announce("reduce_scatter", "check", flat)
+    return exchange.reduce_scatter(mesh, ticket, flat, out, "sum")[0].wait()
+
+
+@exercise("zero.exchange.reduce_scatter")
+def test_scatter_in_a_group():
+    """Four ranks in two pairs: ranks 2 and 3 are the mesh's ranks 0 and 1"""
+    sums = (11.0, 22.0, 1100.0, 2200.0)
+    for rank, out in enumerate(on_ranks(scatter_in_pairs, 4)):
+        what = f"the sum on rank {rank} of 4, in a group of two"
+        compare_tensors(torch.tensor([sums[rank]]), out, what)
 
 
 @exercise("zero.exchange.reduce_scatter")

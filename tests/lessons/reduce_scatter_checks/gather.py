@@ -3,6 +3,7 @@
 import functools
 
 import torch
+import torch.distributed as dist
 
 from course.checks import (
     compare_tensors,
@@ -106,6 +107,27 @@ def test_all_ranges_filled():
             expected = (torch.arange(6) + 1.0).to(case[0].dtype)
             compare_tensors(expected, case[0], f"{name}: flat on rank {rank}", known=known)
             require(case[1], "wait() should give flat itself.", "another-tensor")
+
+
+def mesh_of_a_pair(rank: int) -> messages.Mesh:
+    """Of four ranks, 0 and 1 are one group, 2 and 3 another; the mesh of this rank's."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    return messages.mesh(pairs[rank // 2])
+
+
+def gather_in_pairs(rank, world_size):
+    mesh = mesh_of_a_pair(rank)
+    flat = torch.full((2,), rank + 1.0)
+    work, _ = exchange.all_gather(mesh, mesh.announce("all_gather", "check", flat), flat)
+    return work.wait()
+
+
+@exercise("zero.exchange.all_gather")
+def test_gather_in_a_group():
+    """Four ranks in two pairs: ranks 2 and 3 are the mesh's ranks 0 and 1"""
+    for rank, flat in enumerate(on_ranks(gather_in_pairs, 4)):
+        pair = torch.tensor([1.0, 2.0] if rank < 2 else [3.0, 4.0])
+        compare_tensors(pair, flat, f"flat on rank {rank} of 4, in a group of two")
 
 
 @exercise("zero.exchange.all_gather")
