@@ -59,6 +59,12 @@ def loss_of(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return nn.functional.mse_loss(model(x), y)
 
 
+def loss_in(opt: zero.ZeroOptimizer) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """`loss_of` for inputs in the optimizer's precision, scaled where it asks for that."""
+    dtype = opt.precision.param_dtype or torch.float32
+    return lambda model, x, y: opt.scale(nn.functional.mse_loss(model(x.to(dtype)).float(), y))
+
+
 def train(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,

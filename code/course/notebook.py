@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import sys
 import tempfile
 import threading
@@ -27,7 +28,11 @@ UNUSABLE = ("cannot-read", "endless", "died")
 
 
 def load(shell) -> None:
-    """Register the cell magics, put the learner's pieces in place, start the warm process."""
+    """Register the cell magics, put the learner's pieces in place, start the warm process.
+
+    GPUs are hidden: the lessons run on the CPU everywhere, and show the same.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if "exercise" in shell.magics_manager.magics["cell"]:
         return
     shell.register_magic_function(exercise_cell, "cell", "exercise")

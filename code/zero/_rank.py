@@ -94,7 +94,7 @@ def _work() -> tuple[float, float]:
     number never stands still: the device may be at work while the CPU waits.
     """
     dist = sys.modules.get("torch.distributed")
-    if dist is not None and dist.is_initialized() and "nccl" in dist.get_backend():
+    if dist is not None and dist.is_initialized() and "nccl" in dist.get_backend_config():
         return time.monotonic(), 0.0
     cpu, network, sent = time.process_time() - time.thread_time(), 0.0, 0
     with contextlib.suppress(OSError, AttributeError):  # Linux only

@@ -78,6 +78,8 @@ class Bucket:
             master = self.owned(original).to(precision.master(original.dtype), copy=True)
             self.master = self.offload.place_master(master)
         self._point_params_into(self.flat)
+        self.resident = resident
+        self._note_versions()
         self.slices = self.make_slices() if self.trainable else []
         self.grad: torch.Tensor | None = None
         self.owned_grad: torch.Tensor | None = None
@@ -119,6 +121,7 @@ class Bucket:
         """
         if self.has_master:
             self.shard.copy_(self.master, non_blocking=True)
+            self._note_versions()
             if self.grad is not None:
                 self.drop_owned_grad()
         self.offload.release(self.shard, self.master)
@@ -127,7 +130,21 @@ class Bucket:
         """Make the master equal to the shard, after the model's weights were written by hand."""
         if self.has_master:
             self.master.copy_(self.shard)
+            self._note_versions()
             self.offload.release(self.master)
+
+    def adopt_edits(self) -> None:
+        """Take weights that were written by hand into the master; `refresh_shard` would undo them.
+
+        Each rank looks for itself, so all must have written the same. At ZeRO-3 weights can be
+        written only inside of `full_params(write_back=True)`, which sees to it.
+        """
+        if not (self.has_master and self.resident):
+            return
+        for s in self.slices:
+            if s.whole._version != self._versions[s.whole]:
+                s.param.copy_(s.whole.detach().reshape(-1)[s.start : s.end])
+        self._note_versions()
 
     def owned_parts(self) -> list[Slice]:
         """What this rank owns of each parameter, in flat order; nothing empty.
@@ -229,6 +246,11 @@ class Bucket:
     def _pack(self, params: list[nn.Parameter]) -> torch.Tensor:
         padding = params[0].new_zeros(self.layout.padding)
         return torch.cat([p.detach().reshape(-1) for p in params] + [padding])
+
+    def _note_versions(self) -> None:
+        """A tensor's version counts the writes to it. Ours go through `flat`, and do not count."""
+        if self.resident:
+            self._versions = {p: p._version for p in self.params}
 
     def _point_params_into(self, flat: torch.Tensor) -> None:
         for p, view in zip(self.params, self.layout.views(flat).values(), strict=True):

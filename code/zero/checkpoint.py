@@ -80,7 +80,8 @@ def save(
     tensor parallelism all ranks of the grid save together, into one checkpoint.
     `extra`: anything that JSON can hold, such as the position in the data; rank 0's is kept.
     `scheduler`: a learning rate scheduler, whose state must be JSON too. Of the checkpoints in
-    `root` the last `keep_last` are kept; older ones are removed once the new one is complete.
+    `root` the last `keep_last` are kept; older ones are removed once the new one is complete, and
+    later steps (of a run that was resumed from before them) are left alone.
 
     It needs some MB of memory, however large the model. With `async_save` the rank's shard is
     copied to the CPU's memory, a thread writes it, and None is returned at once. The next `save`,

@@ -7,7 +7,8 @@ the same size, dtype and name, in the same order.
 On NCCL the verbs are PyTorch's own. On gloo they are built from plain sends (`exchange.py`),
 because gloo's reduce-scatter is an all-reduce inside: it sends twice the bytes. Built from sends
 they also add in rank order, so an element's sum has the same bits whatever the size of the
-message it travels in. That is why fp32 training on gloo is bitwise equal across the ZeRO stages;
+message it travels in. That is why fp32 training on gloo is bitwise equal across the ZeRO stages
+(with one micro-batch a step, and without clipping, which add up in another order at each stage).
 NCCL's order of addition depends on the size, so there the stages agree to rounding.
 
 Before the data of a collective, each gloo rank sends its peers eight bytes: a digest of what it
@@ -134,7 +135,7 @@ def _choose_backend(backend: str | None, local_ranks: int) -> tuple[str, str]:
 
 def leave() -> None:
     """Tell the other ranks that this one calls no further collective; it does not wait for them."""
-    if dist.is_initialized() and dist.get_world_size() > 1 and "gloo" in dist.get_backend():
+    if dist.is_initialized() and dist.get_world_size() > 1 and _talks_over("gloo"):
         messages.mesh(None)
         messages.leave_groups()
 
@@ -158,9 +159,15 @@ def world_size(group: Group = None) -> int:
 
 def device() -> torch.device:
     """Where this rank's tensors belong: its CUDA device under NCCL, else the CPU."""
-    if dist.is_initialized() and "nccl" in dist.get_backend():
-        return torch.device("cuda", torch.cuda.current_device())
+    if dist.is_initialized() and _talks_over("nccl"):
+        bound = dist.group.WORLD.bound_device_id  # what init_process_group(device_id=...) was given
+        return bound or torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
+
+
+def _talks_over(backend: str) -> bool:
+    """Does the world use it, for tensors on some device? (Its name alone may be "undefined".)"""
+    return f":{backend}" in dist.get_backend_config()
 
 
 # --- the four verbs ------------------------------------------------------------------------------
@@ -178,10 +185,10 @@ def reduce_scatter(
     """Reduce `flat` [numel] over the ranks; each rank receives its 1/N of the result.
 
     numel must be divisible by N. `out` [numel/N] may be fp32 for a 16-bit `flat`, and on the host
-    for one on a GPU. On gloo 16-bit numbers are added in fp32 and rounded once; NCCL adds them in
-    its own order, and rounds to 16 bits. By default `out` is this rank's own range of `flat` (in
-    place). `op` is "mean" or "sum". With `async_op` a `Work` is returned, whose `wait()` gives
-    `out`; until then neither tensor may be touched.
+    for one on a GPU. On gloo 16-bit numbers are added in fp32, then divided, and rounded once; NCCL
+    divides before it adds, in its own order and in 16 bits. By default `out` is this rank's own
+    range of `flat` (in place). `op` is "mean" or "sum". With `async_op` a `Work` is returned, whose
+    `wait()` gives `out`; until then neither tensor may be touched.
 
     Sends (N-1)/N * numel * element size bytes.
     """

@@ -93,6 +93,11 @@ def names(root: Path) -> list[str]:
     return [match[0] for match in reversed(found)]
 
 
+def before(root: Path, name: str) -> list[str]:
+    """The other names in `root` that are not of a later step than `name` is."""
+    return [n for n in names(root) if n != name and step_of(n) <= step_of(name)]
+
+
 def step_of(name: str) -> int | None:
     """The step in a checkpoint's name; None if it is not such a name."""
     match = _NAME.fullmatch(name)
@@ -102,9 +107,11 @@ def step_of(name: str) -> int | None:
 def rotate(root: Path, keep_last: int, newest: str) -> None:
     """Remove all but the last `keep_last` checkpoints; `newest`, just written, is one of them.
 
-    Folders without a manifest are neither counted nor removed: we did not make them.
+    Neither counted nor removed are later steps (those of a run that was resumed from an earlier
+    one: if they counted, only one of the new run would be left), and folders without a manifest,
+    which we did not make.
     """
-    old = [n for n in names(root) if n != newest and (root / n / manifest.NAME).is_file()]
+    old = [n for n in before(root, newest) if (root / n / manifest.NAME).is_file()]
     for name in old[keep_last - 1 :]:
         disk.remove(root / name)
 

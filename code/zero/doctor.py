@@ -106,7 +106,7 @@ def check_ranks() -> Finding:
     try:
         from zero.launch import launch
 
-        sums = launch(_sum_of_ranks, RANKS, timeout=30.0, quiet=True)
+        sums = launch(_sum_of_ranks, RANKS, timeout=30.0, quiet=True, backend="gloo")
     except Exception as error:
         remedy = "a firewall may block the loopback interface, or a container may forbid processes"
         return Finding("ranks", FAIL, f"{RANKS} ranks do not start: {_first_line(error)}", remedy)

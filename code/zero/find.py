@@ -1,8 +1,9 @@
 """Which checkpoint to load: the newest that is complete, and a word about those that are not.
 
-What the pointer names comes first. If that is broken, the others are tried, the newest first; a
-warning then names what was passed over, and why. If nothing complete is found, it is an error: a
-training run that silently starts from nothing is the most expensive kind of failure.
+What the pointer names comes first. If that is broken, the others are tried, the newest first. Later
+steps come last: they are left from a run that was then resumed from an earlier one. A warning names
+what was passed over, and why. If nothing complete is found, it is an error: a training run that
+silently starts from nothing is the most expensive kind of failure.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def find(
 def candidates(root: Path, step: int | str) -> tuple[list[str], str | None]:
     """What may be loaded, relative to `root`, best first; and what is wrong with the pointer."""
     if (root / manifest.NAME).exists() or commit.step_of(root.name) is not None:
-        return ["."], None
+        right = step == "latest" or commit.step_of(root.name) in (None, step)
+        return (["."] if right else []), None
     if not root.is_dir():
         return [], None
     names = commit.names(root)
@@ -78,7 +80,8 @@ def candidates(root: Path, step: int | str) -> tuple[list[str], str | None]:
         return names, f"{root / commit.LATEST} is missing" if names else None
     if first not in names:
         return names, f"{root / commit.LATEST} names {first}, and there is no such folder"
-    return [first, *(name for name in names if name != first)], None
+    earlier = commit.before(root, first)
+    return [first, *earlier, *(n for n in names if n != first and n not in earlier)], None
 
 
 def manifest_of(folder: Path) -> dict:

@@ -51,12 +51,10 @@ def check_elementwise(optimizer: type[torch.optim.Optimizer]) -> None:
     )
 
 
-def named_parameters(
-    model: nn.Module | Iterable[nn.Parameter], owner: object
-) -> dict[nn.Parameter, str]:
+def named_parameters(model: nn.Module | Iterable[nn.Parameter]) -> dict[nn.Parameter, str]:
     """The parameters with their names, each once, in registration order.
 
-    Marks each as managed by `owner`. Raises ValueError for none at all, for complex or integer
+    Raises ValueError for none at all, for complex or integer
     trainable parameters, for parameters that another ZeroOptimizer manages already, and for
     embeddings that change their weight in forward; TypeError for what is no parameter.
     """
@@ -85,8 +83,6 @@ def named_parameters(
             raise ValueError(
                 f"parameter {name} is sharded already; build a new model to shard again"
             )
-    for p, _ in pairs:
-        p._zero_owner = owner
     return dict(pairs)
 
 
@@ -166,6 +162,11 @@ def outer_groups(names: dict[nn.Parameter, str], params: list | None) -> list[di
     if missing:
         raise ValueError(f"no group holds {', '.join(missing[:5])}: add them, or freeze them")
     return groups
+
+
+def check_hyper(optimizer: type[torch.optim.Optimizer], groups: list[dict], hyper: dict) -> None:
+    """Raise what the optimizer raises for these arguments, before the model is changed."""
+    optimizer([{**g, "params": [nn.Parameter(torch.zeros(1))]} for g in groups], **hyper)
 
 
 def inner_optimizer(

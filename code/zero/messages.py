@@ -21,6 +21,7 @@ import torch.distributed as dist
 TEXT_BYTES = 512
 RIDERS = 15  # numbers of 8 bytes that may travel with a digest
 
+_unawaited: list[Request] = []  # sends for which nobody waits: dropped, they might never arrive
 waiting_in = ""  # the collective in which this rank waits: for reports made by another thread
 LEFT = -1  # in place of a digest: this rank takes part in nothing any more
 
@@ -79,6 +80,12 @@ class Mesh:
     """Direct sends and receives between the ranks of one group."""
 
     def __init__(self, group: dist.ProcessGroup | None):
+        if "cpu:" not in dist.get_backend_config(group):
+            raise CommError(
+                f"a tensor on the CPU cannot travel: the ranks talk over "
+                f"{dist.get_backend(group)}. Move the model with model.to(zero.comm.device()) "
+                f'before zero.shard, or start the ranks with backend="gloo"'
+            )
         self.group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         # Start with the next rank up, so that not everybody sends to rank 0 first.
@@ -130,19 +137,22 @@ class Mesh:
 
     def _compare(self, ticket: Ticket) -> None:
         handles, ticket.handles = ticket.handles, []
-        self.wait(handles, ticket)
+        received, sent = handles[: self.size - 1], handles[self.size - 1 :]
+        self.wait(received, ticket)  # these first: a rank that has left takes none of ours
         digests = ticket.rows[:, 0].tolist()
         left = [rank for rank, digest in enumerate(digests) if digest == LEFT]
         if left:
+            _unawaited.extend(sent)
             who = f"rank {left[0]} has" if len(left) == 1 else f"ranks {left} have"
             raise CommError(f"{who} left while rank {self.rank} waits in {ticket.text}")
+        self.wait(sent, ticket)
         if len(set(digests)) > 1:
             raise MismatchError(self._explain(ticket))
 
     def leave(self) -> None:
         """Tell the peers that this rank calls no further collective, so that none waits for it."""
         notice = torch.full((1,), LEFT)
-        self.farewell = [self.send(notice, p, 0) for p in self.peers]
+        _unawaited.extend(self.send(notice, p, 0) for p in self.peers)
 
     def wait(self, handles: list, ticket: Ticket) -> None:
         """Wait for requests; a lost or silent peer becomes a CommError naming the collective."""
@@ -191,11 +201,12 @@ def calm_network_threads() -> None:
                 os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
 
 
-_meshes: dict[dist.ProcessGroup | None, Mesh] = {}
+_meshes: dict[dist.ProcessGroup, Mesh] = {}
 
 
 def mesh(group: dist.ProcessGroup | None) -> Mesh:
     """The mesh of a group, made at its first use."""
+    group = dist.group.WORLD if group is None else group  # another one in each new world
     if group not in _meshes:
         _meshes[group] = Mesh(group)
     return _meshes[group]

@@ -70,7 +70,8 @@ class Meter(TorchDispatchMode):
     small model about twice as slow: measure time in another run, with `Clock`.
 
     `current` and `peak` are total bytes; `cuda_peak` is the CUDA allocator's peak since the start
-    of the block, or None without CUDA. After the block nothing new is seen, only what is freed.
+    of the block, or None if that is not in use. After the block nothing new is seen, only what is
+    freed.
     """
 
     def __init__(self, model: nn.Module | None = None, opt: torch.optim.Optimizer | None = None):
@@ -88,7 +89,7 @@ class Meter(TorchDispatchMode):
 
     def __enter__(self) -> Meter:
         self._open = True
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():  # to ask for the peak would start CUDA
             torch.cuda.reset_peak_memory_stats()
         self._undo.enter_context(patched(torch.UntypedStorage, "resize_", self._seeing_resize))
         for model in self._alive(self._models):
@@ -177,8 +178,8 @@ class Meter(TorchDispatchMode):
 
     @property
     def cuda_peak(self) -> int | None:
-        """Peak bytes of CUDA's allocator since the start of the block; None without CUDA."""
-        return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+        """Peak bytes of CUDA's allocator since the start of the block; None if it is not in use."""
+        return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None
 
     # --- following storages ----------------------------------------------------------------------
 

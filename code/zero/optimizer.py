@@ -28,6 +28,7 @@ from .edit import full_params
 from .groups import (
     after_loading,
     check_elementwise,
+    check_hyper,
     check_unchanged,
     inner_optimizer,
     named_parameters,
@@ -47,7 +48,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
     All ranks must create it together, with the same model, and call `step`, `clip_grad_norm_` and
     `backward` on it equally often. Rank 0's parameters and buffers are copied to every rank first.
 
-    model: a module, or (stage 1 only) an iterable of parameters. optimizer: an elementwise
+    model: a module, or (stages 0 to 2) an iterable of parameters. optimizer: an elementwise
     optimizer class; `hyper` are its arguments. params: parameter groups as PyTorch takes them.
     precision: "fp32", "bf16" or "fp16". max_skips: how many updates in a row may be skipped for
     inf or NaN before `step` raises FloatingPointError. offload_optimizer, offload_params (stage 3):
@@ -89,11 +90,14 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.bucket_bytes, self.naive_reduce = bucket_bytes, naive_reduce
         self.offload = Offload(offload_optimizer, offload_params, offload_folder, pin_memory)
         heap.keep_freed_blocks()  # buckets and gathered parameters come and go in every step
-        self.names = named_parameters(model, self)
+        self.names = named_parameters(model)
         self.trainable = [p for p in self.names if p.requires_grad]
         self.tp_group = tensor_parallel_group(self.names, group)
         self.groups = [group] if self.tp_group is None else [group, self.tp_group]
         groups = outer_groups(self.names, params)
+        check_hyper(optimizer, groups, hyper)
+        for p in self.names:  # from here on the model is changed
+            p._zero_owner = self
         self._start_equal()
         self.frozen_buckets: list[Bucket] = []
         self.buckets: list[Bucket] = self.make_buckets()
@@ -161,6 +165,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if self.stepped:
             for mine, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
                 inner.update({k: v for k, v in mine.items() if k != "params"})
+            for bucket in self.buckets:
+                bucket.adopt_edits()
             self.offload.update(self.inner, [s.param for s in self.slices])
             self.publish()
         self.unapplied = False
@@ -174,6 +180,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         `grad`. A parameter that no rank used keeps None, and so is not touched by the update.
         """
         if self._reduced:
+            self._check_not_dropped()
             return
         if self.loss_scale is not None and not self._scaled:
             raise RuntimeError("fp16 needs a scaled loss: call opt.scale(loss).backward()")
@@ -223,6 +230,9 @@ class ZeroOptimizer(torch.optim.Optimizer):
         gives the one after. A norm of inf or NaN scales nothing: `step` will skip the update, or,
         with `error_if_nonfinite`, RuntimeError names the parameters on every rank. Raises
         ValueError for a `max_norm` or `norm_type` that is not above 0.
+
+        `torch.nn.utils.clip_grad_norm_(model.parameters(), ...)` does not do this: at stages 0 and
+        1 it sees one rank's gradients before the average, at stages 2 and 3 none.
         """
         if not max_norm > 0:
             raise ValueError(f"max_norm={max_norm} must be positive")
@@ -253,7 +263,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
 
         Stages 0 and 1 communicate only in `step`, so there is nothing to hold back. Stages 2 and 3
         average after every backward pass, because keeping whole gradients is what they avoid; the
-        result is the same.
+        result is the same, up to rounding.
         """
         yield
 
@@ -337,6 +347,13 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._used.add(p)
         self.unapplied = True
         self.on_gradient(p)
+
+    def _check_not_dropped(self) -> None:
+        if any(bucket.owned_grad is None for bucket in self.buckets):
+            raise RuntimeError(
+                "step() has used these gradients, and 16-bit training does not keep them: call "
+                "opt.zero_grad() and loss.backward() before the next step()"
+            )
 
     def _start_equal(self) -> None:
         frozen = [p for p in self.names if not (p.requires_grad or self.shards_frozen)]

@@ -8,6 +8,8 @@ parameter's name. `torch.nn.UninitializedParameter` changes class in the same wa
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import nn
 
@@ -81,6 +83,21 @@ def refuse_second_order(unit: str) -> None:
             f"create_graph=True reached {unit}: the second backward pass would need parameters "
             f"that ZeRO-3 releases in the first. Compute the loss and run both passes inside "
             f"`with opt.full_params():`, or use stage 2"
+        )
+
+
+def warn_of_autocast(flat: torch.Tensor, recomputing: bool) -> None:
+    """Inside a forward pass: autograd will keep what autocast makes of these fp32 weights.
+
+    Those are new tensors, which nobody can release. (In a recomputation they go with its graph.)
+    """
+    casts = flat.dtype == torch.float32 and torch.is_autocast_enabled(flat.device.type)
+    if casts and not recomputing:
+        warnings.warn(
+            "autocast keeps a 16-bit copy of every weight from forward to backward, which ZeRO-3 "
+            'cannot release: use zero.shard(..., precision="bf16") in its place, or recompute the '
+            "blocks with zero.activations.checkpoint_blocks",
+            stacklevel=2,
         )
 
 

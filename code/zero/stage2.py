@@ -52,6 +52,9 @@ class Zero2(Zero1):
     Memory per rank, Ψ parameters with Adam: fp32 4Ψ + 12Ψ/N bytes, 16-bit 2Ψ + 16Ψ/N (the shard's
     gradient is kept in fp32; the paper counts it in 16 bits). While gradients are made, at most two
     buckets besides. Sends Ψ (N-1)/N elements after each backward pass and as many in `step`.
+
+    Parameters have no `grad` after backward, so what reads it (`torch.nn.utils.clip_grad_norm_`,
+    for one) must be asked of the optimizer: `opt.clip_grad_norm_`.
     """
 
     stage = 2

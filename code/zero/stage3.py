@@ -35,7 +35,7 @@ from .meta import allocate_on_demand, materialize
 from .optimizer import ZeroOptimizer
 from .outputs import Leaving
 from .prefetch import Prefetcher
-from .released import cannot_free, refuse_second_order
+from .released import cannot_free, refuse_second_order, warn_of_autocast
 from .unit import Unit
 
 
@@ -65,6 +65,10 @@ class Zero3(ZeroOptimizer):
     units: module classes that become units; by default the blocks (see `cut.find_units`). init: for
     a model on the meta device, called with each module that holds parameters to set its values; by
     default the module's own `reset_parameters()`. The full model then never exists on any rank.
+
+    Outside of its module's forward and backward a parameter has no data and no `grad`, so what
+    reads these (`torch.nn.utils.clip_grad_norm_`, for one) must be asked of the optimizer. Under
+    `torch.autocast` 16-bit copies of all weights stay until backward: `precision` is the way here.
     """
 
     stage = 3
@@ -114,11 +118,13 @@ class Zero3(ZeroOptimizer):
     def _hook(self, unit: Unit, modules: list[nn.Module]) -> None:
         calls: list[tuple] = []  # (Call or None, Leaving) of each running pass, innermost last
 
+        @torch.compiler.disable  # what gathers and releases is not to be compiled
         def before(module, args, kwargs):
             if module is unit.module:  # and no copy of it, which has its hooks
                 leaving = Leaving(modules, [args, kwargs], torch.is_grad_enabled())
                 calls.append((self.before_forward(unit, leaving.inputs), leaving))
 
+        @torch.compiler.disable
         def after(module, args, output):
             if module is not unit.module or not calls:
                 return output
@@ -147,6 +153,8 @@ class Zero3(ZeroOptimizer):
             self.prefetcher.start_next("forward")
         if not torch.is_grad_enabled():
             return None
+        for bucket in unit.trainable:
+            warn_of_autocast(bucket.flat, recomputing)
         return Call(unit, [t for t in inputs if t.requires_grad], self.backward_over)
 
     def after_forward(self, unit: Unit, call: Call | None, outputs: list[torch.Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import warnings
 import weakref
 
 import pytest
@@ -10,16 +11,19 @@ from torch import nn
 
 import zero
 from helpers import (
+    ADAMW,
     STAGES,
     Together,
     assert_equal_to_reference,
     full_weights,
+    loss_in,
     loss_of,
     m0,
     on_ranks,
     reference,
     rows,
     sharded,
+    train,
     train_sharded,
     weights,
 )
@@ -153,3 +157,115 @@ def max_norm_case(rank, n):
 def test_embeddings_that_change_themselves_are_refused():
     for texts in on_ranks(max_norm_case, 2):
         assert all("0 is an embedding with max_norm=0.5" in text for text in texts)
+
+
+def edited_case(rank, n, stage, precision):
+    """Two weights are written by hand; the update itself changes nothing. What the model then has,
+    and is the master of the third weight as it was?"""
+    model, opt = sharded(rank, n, stage, precision=precision, lr=0.0, weight_decay=0.0)
+    before = [b.master.clone() for b in opt.buckets]
+    train_sharded(model, opt, 1, loss=loss_in(opt))
+    with torch.no_grad():
+        model[0].weight.fill_(1.5)
+    model[2].load_state_dict({"weight": torch.full((5, 13), 2.5), "bias": torch.full((5,), 3.5)})
+    loss_in(opt)(model, *rows(0, rank, n)).backward()
+    opt.step()
+    opt.zero_grad()
+    kept = [
+        torch.equal(old[s.offset : s.offset + s.param.numel()], s.param)
+        for old, b in zip(before, opt.buckets, strict=True)
+        for s in b.slices
+        if s.name == "0.bias"
+    ]
+    return weights(model), all(kept)
+
+
+EDITED = [(stage, precision) for stage in (0, 1, 2) for precision in ("fp32", "bf16", "fp16")]
+edited = Together(edited_case, EDITED)
+
+
+@pytest.mark.parametrize(("stage", "precision"), EDITED)
+def test_weights_written_by_hand_stay(stage, precision):
+    """(case F16) Also where a master copy would undo them; the other masters are not rounded."""
+    for found, kept in edited(2, stage, precision):
+        values = {"0.weight": 1.5, "2.weight": 2.5, "2.bias": 3.5}
+        assert all((found[name] == value).all() for name, value in values.items())
+        assert kept
+
+
+def resumed_case(rank, n, root):
+    """A checkpoint is loaded after an edit: its masters count, not the edit."""
+    model, opt = sharded(rank, n, 1, precision="bf16")
+    train_sharded(model, opt, 2, loss=loss_in(opt))
+    zero.checkpoint.save(root, model, opt, 2)
+    saved = [b.master.clone() for b in opt.buckets]
+    with torch.no_grad():
+        model[0].weight.fill_(1.5)
+    zero.checkpoint.load(root, model, opt)
+    opt.buckets[0].adopt_edits()
+    return all(torch.equal(a, b.master) for a, b in zip(saved, opt.buckets, strict=True))
+
+
+def test_a_checkpoint_replaces_what_was_written_by_hand(tmp_path):
+    assert on_ranks(resumed_case, 2, tmp_path) == [True, True]
+
+
+def refused_case(rank, n, stage):
+    """Arguments that the optimizer does not have are refused before the model is changed."""
+    model = m0()
+    text = refused_type(lambda: zero.shard(model, stage, lrr=0.1))
+    opt = zero.shard(model, stage, **ADAMW)
+    train_sharded(model, opt)
+    return text, full_weights(model, opt)
+
+
+def refused_type(attempt) -> str:
+    try:
+        attempt()
+        return "no error"
+    except TypeError as error:
+        return str(error)
+
+
+refusals = Together(refused_case, BY_STAGE)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_after_a_refused_argument_the_model_can_be_sharded(stage):
+    by_rank = refusals(2, stage)
+    assert all("lrr" in text for text, _ in by_rank)
+    assert_equal_to_reference([w for _, w in by_rank], reference())
+
+
+def compiled_case(rank, n, stage):
+    model, opt = sharded(rank, n, stage)
+    called = torch.compile(model, backend="eager")
+    train(called, opt, lambda step: rows(step, rank, n))
+    return full_weights(model, opt)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_compiled_model_trains(stage):
+    assert_equal_to_reference(on_ranks(compiled_case, 2, stage), reference())
+
+
+def autocast_case(rank, n, stage, precision):
+    model, opt = sharded(rank, n, stage, precision=precision)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with torch.autocast("cpu", torch.bfloat16):
+            loss_of(model, *rows(0, rank, n)).backward()
+    opt.step()
+    return {str(w.message)[:40] for w in seen if "ZeRO-3" in str(w.message)}
+
+
+AUTOCAST = [(2, "fp32"), (3, "fp32"), (3, "bf16")]
+autocasts = Together(autocast_case, AUTOCAST)
+
+
+@pytest.mark.parametrize(("stage", "precision"), AUTOCAST)
+def test_autocast_is_warned_of_where_it_keeps_the_weights(stage, precision):
+    expected = (
+        {"autocast keeps a 16-bit copy of every we"} if (stage, precision) == (3, "fp32") else set()
+    )
+    assert autocasts(2, stage, precision) == [expected] * 2

@@ -16,7 +16,7 @@ import checkpoints
 import helpers
 import zero
 from checkpoints import on_ranks
-from zero import disk
+from zero import comm, disk
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -501,3 +501,43 @@ def test_a_background_save_holds_the_moment_it_was_called(stage, tmp_path):
 
     for before, after in on_ranks(run, 2):
         checkpoints.assert_same_states([after], [before])
+
+
+def another_run_case(rank, world_size, root):
+    """100, 200, 300; then, resumed from 100: 110, 120, 130, of which the last becomes broken."""
+    model, opt = checkpoints.build(rank, world_size, "m0", 1)
+    for step in (100, 200, 300):
+        zero.checkpoint.save(root, model, opt, step)
+    zero.checkpoint.load(root, model, opt, 100)
+    folders = []
+    for step in (110, 120, 130):
+        zero.checkpoint.save(root, model, opt, step, keep_last=2)
+        folders.append(sorted(name for name in os.listdir(root) if name.startswith("step")))
+    texts = []
+    for path in (f"{root}/step-00000300", f"{root}/step-00000130/"):
+        try:
+            zero.checkpoint.load(path, model, opt, 130)
+            texts.append("")
+        except zero.checkpoint.CheckpointError as error:
+            texts.append(str(error))
+    comm.barrier()
+    if rank == 0:
+        os.unlink(f"{root}/step-00000130/manifest.json")
+    comm.barrier()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return folders, texts, zero.checkpoint.load(root, model, opt).step
+
+
+def test_a_run_resumed_from_before_others_keeps_its_own(tmp_path):
+    """Later steps do not push them out, and are the last to be fallen back to."""
+    later = ["step-00000200", "step-00000300"]
+    for folders, texts, step in on_ranks(another_run_case, 2, tmp_path):
+        assert folders == [
+            ["step-00000100", "step-00000110", *later],
+            ["step-00000110", "step-00000120", *later],
+            ["step-00000120", "step-00000130", *later],
+        ]
+        assert "step-00000300 holds no checkpoint of step 130" in texts[0]
+        assert texts[1] == ""
+        assert step == 120

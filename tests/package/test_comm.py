@@ -1,6 +1,8 @@
 """The collectives: right to the last bit, in the bytes they claim, and refused when misused."""
 
 import math
+import time
+import types
 
 import pytest
 import torch
@@ -332,3 +334,76 @@ def test_nan_and_inf_survive():
         assert math.isnan(out[0])
         assert out[1] == math.inf
         assert out[2] == (1.0 if op == "max" else -math.inf)
+
+
+# --- worlds that end, begin, and are not of gloo -------------------------------------------------
+
+
+def left_case(rank, n, before):
+    """Rank 0 takes part in `before` collectives, and leaves."""
+    for _ in range(before):
+        comm.barrier()
+    start = time.monotonic()
+    if rank == 0:
+        comm.leave()
+        time.sleep(5.0)  # it has left, and lives
+        return "", 0.0
+    try:
+        comm.all_reduce(torch.ones(3), name="sum")
+    except comm.CommError as error:
+        return str(error), time.monotonic() - start
+    return "no error", 0.0
+
+
+@pytest.mark.parametrize(("n", "before"), [(2, 0), (2, 2), (3, 1)])
+def test_who_waits_for_a_rank_that_has_left_is_told(n, before):
+    for rank, (text, seconds) in enumerate(on_ranks(left_case, n, before)[1:], 1):
+        assert text == f"rank 0 has left while rank {rank} waits in all_reduce(sum, 3 x float32)"
+        assert seconds < 4.0
+
+
+def new_world_case(rank, n, folder):
+    """The world is destroyed, as scripts do it; two of the three make a new one."""
+    comm.all_reduce(torch.ones(3))
+    dist.destroy_process_group()
+    if rank == 2:
+        return None
+    how = {"init_method": f"file://{folder}/new", "rank": 1 - rank, "world_size": 2}
+    dist.init_process_group("gloo", **how)
+    flat = torch.arange(4.0) * (comm.rank() + 1)
+    return comm.rank(), comm.all_reduce(flat, op="sum").tolist()
+
+
+def test_a_new_world_after_the_old_one(tmp_path):
+    found = on_ranks(new_world_case, 3, tmp_path)
+    assert found == [(1, [0.0, 3.0, 6.0, 9.0]), (0, [0.0, 3.0, 6.0, 9.0]), None]
+
+
+def without_the_cpu_case(rank, n):
+    """A group that, like NCCL's, has no way for tensors on the CPU."""
+    group = dist.new_group(backend="cuda:gloo")
+    try:
+        comm.all_reduce(torch.ones(3), group=group)
+    except comm.CommError as error:
+        return str(error)
+
+
+def test_tensors_on_the_cpu_and_ranks_that_talk_over_nccl():
+    for text in on_ranks(without_the_cpu_case, 2):
+        assert "model.to(zero.comm.device())" in text and 'backend="gloo"' in text
+
+
+def test_the_device_of_a_world_that_others_have_made(monkeypatch):
+    """Its backend's name may be "undefined", and its device not be the current one."""
+    world = types.SimpleNamespace(bound_device_id=None)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_backend", lambda: "undefined")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    config = "cpu:gloo"
+    monkeypatch.setattr(dist, "get_backend_config", lambda: config)
+    assert comm.device() == torch.device("cpu")
+    config = "cpu:gloo,cuda:nccl"
+    monkeypatch.setattr(type(dist.group), "WORLD", world)
+    assert comm.device() == torch.device("cuda", 0)
+    world.bound_device_id = torch.device("cuda", 3)
+    assert comm.device() == torch.device("cuda", 3)

@@ -24,6 +24,11 @@ print("shard", launch(layout, 4, quiet=True)[3])
 """
 CELLS = {
     "load": "%load_ext course",
+    "GPUs": """
+import os
+from zero.launch import launch
+print([os.environ["CUDA_VISIBLE_DEVICES"], *launch(lambda *_: os.environ["CUDA_VISIBLE_DEVICES"], 1)])
+""",
     "stub": STUB,
     "ours runs": "print(shard_bounds(10, 4, 3))",
     "unknown": "%%exercise zero.flat.shard_bound\nx = 1",
@@ -58,6 +63,7 @@ def shown(mine):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COURSE_MINE", str(mine))
         patch.setenv(limits.VARIABLE, "2")
+        patch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
         patch.setenv("PYTHONPATH", str(registry.ROOT / "code"))
         NotebookClient(nb, timeout=120, kernel_name="python3", allow_errors=True).execute()
     return dict(zip(CELLS, map(text_of, nb.cells)))
@@ -71,6 +77,11 @@ def text_of(cell):
 def test_an_untouched_stub_goes_on_with_our_code(shown):
     assert shown["stub"] == f"{PATH}: not written yet. Until it is, our code is used.\n"
     assert shown["ours runs"] == "(9, 12)\n"
+
+
+def test_lessons_see_no_gpu(shown):
+    """Their tensors are on the CPU: ranks with a GPU each would choose NCCL, which takes none."""
+    assert shown["GPUs"] == "['', '']\n"
 
 
 def test_an_unknown_exercise_is_named(shown):

@@ -188,10 +188,19 @@ def test_backward_is_seen(reentrant):
     assert 3 * MB <= m.peak < 4 * MB
 
 
+def test_a_gpu_that_nobody_uses_is_not_started(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: pytest.fail("started"))
+    with Meter() as m:
+        torch.ones(1)
+    assert m.cuda_peak is None
+
+
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_backward_on_the_threads_of_cuda():
     threads.clear()
-    x = torch.ones(4, requires_grad=True, device="cuda")
+    x = torch.ones(4, requires_grad=True, device="cuda")  # now CUDA is in use
     with Meter() as m:
         Where.apply(x).sum().backward()
     assert threads != {threading.get_ident()}

@@ -14,6 +14,7 @@ from helpers import (
     assert_equal_to_reference,
     assert_same_on_all_ranks,
     full_weights,
+    loss_in,
     loss_of,
     m0,
     reference,
@@ -210,3 +211,32 @@ def test_gradients_set_by_hand(stage):
     for _, text in by_rank:
         refusal = "the gradient of 0.weight was set by hand"
         assert text == "no error" if stage < 2 else text.startswith(refusal)
+
+
+def twice_case(rank, n, stage, precision):
+    """`step` is called again for the same gradients: the weights after it, or the error."""
+    model, opt = sharded(rank, n, stage, precision=precision, optimizer=torch.optim.SGD, lr=1.0)
+    loss_in(opt)(model, *rows(0, rank, n)).backward()
+    before = full_weights(model, opt)["0.bias"]
+    opt.step()
+    once = full_weights(model, opt)["0.bias"]
+    try:
+        opt.step()
+    except RuntimeError as error:
+        return str(error), False
+    moved = full_weights(model, opt)["0.bias"]
+    return "", torch.allclose(moved - once, once - before, rtol=0.1, atol=1e-2)
+
+
+TWICE = [(stage, precision) for stage in STAGES for precision in ("fp32", "bf16")]
+twice = Together(twice_case, TWICE)
+
+
+@pytest.mark.parametrize(("stage", "precision"), TWICE)
+def test_a_second_step_without_new_gradients(stage, precision):
+    """As in torch the same gradients count again; where they are dropped, it says so."""
+    for text, moved in twice(2, stage, precision):
+        if precision == "bf16" and stage < 2:
+            assert "step() has used these gradients" in text and "opt.zero_grad()" in text
+        else:
+            assert text == "" and moved
