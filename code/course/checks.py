@@ -77,7 +77,8 @@ def compare_values(
     if got is None or (isinstance(got, list) and got and all(g is None for g in got)):
         fail(f"{what}: None comes back. Is a return missing?\n{both}", "returns-none")
     if got == expected or _listed(got) == _listed(expected):
-        fail(f"{what}: right, but of another type.\n{both}", "wrong-type")
+        kinds = f" ({_kind(got)}, not {_kind(expected)})" if type(got) is not type(expected) else ""
+        fail(f"{what}: right, but of another type{kinds}.\n{both}", "wrong-type")
     if type(got) is not type(expected):
         fail(f"{what} should be {_kind(expected)}, it is {_kind(got)}.\n{both}", "wrong-type")
     fail(f"{what}:\n{both}")

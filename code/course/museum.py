@@ -202,13 +202,20 @@ def judge(catches: Callable[[Callable[..., Run]], bool]) -> list[str]:
 
     Returns the names of the bugs that it has missed.
     """
-    innocent = not catches(_training(None))
-    missed = [bug.__name__ for bug in BUGS if not catches(_training(bug))]
+    innocent = not _verdict(catches, None)
+    missed = [bug.__name__ for bug in BUGS if not _verdict(catches, bug)]
     for bug in BUGS:
         print(f"{'missed' if bug.__name__ in missed else 'caught':8} {bug.__name__}")
     print(f"{len(BUGS) - len(missed)} of {len(BUGS)} caught.", end=" ")
     print("It passes the right code." if innocent else "But it also rejects the right code.")
     return missed
+
+
+def _verdict(catches: Callable, bug: Callable[[], None] | None) -> bool:
+    found = catches(_training(bug))
+    if found is None:
+        raise TypeError("catches(train) returned None; it must return True or False")
+    return bool(found)
 
 
 # --- the training --------------------------------------------------------------------------------

@@ -103,6 +103,10 @@ def explain(excinfo, file: Path | None) -> tuple[str, str]:
         return str(error), "endless" if endless else RANK_MISTAKES.get(error.kind, mistake)
     if isinstance(error, NotImplementedError):
         return f"NotImplementedError: a part of it is not written yet.\n{place}", "not-implemented"
+    if kind == "NameError":
+        place += (
+            "\nIt sees its module's names, not the notebook's: import what it needs in the cell."
+        )
     return f"{kind}: {error}\n{place}", mistake
 
 

@@ -47,6 +47,8 @@ def name_nonfinite(
     bad = {s.whole for s in have if not s.param.grad.isfinite().all()}
     found = _on_any_rank(trainable, bad, groups, "nonfinite")
     listed = [names[p] for p in trainable if p in found]
+    if not listed:
+        return "each gradient is finite, but their norm is not"
     return "inf or NaN in the gradient of " + ", ".join(listed[:5])
 
 

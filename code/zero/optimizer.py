@@ -115,6 +115,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self.steps = 0  # calls of `step`, skipped ones included
         self.skips = Skips(max_skips)  # updates skipped for inf or NaN
         self._reduced = self._scaled = False  # are this step's gradients averaged? its loss scaled?
+        self._clippable = True  # False: finite gradients, so large that their norm is inf
         self._used: set[nn.Parameter] = set()  # parameters with a gradient on this rank
         self.passes = 0  # backward passes since zero_grad whose gradients are averaged already
         self.unapplied = False  # has this rank gradients that no step has used?
@@ -148,7 +149,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable | None = None):
         """Average the gradients, update this rank's shard, share the result. Collective.
 
-        If any gradient on any rank is inf or NaN, nothing moves on any rank: no weight, no moment,
+        If any gradient on any rank is inf or NaN, or the norm is by which they were to be clipped,
+        nothing moves on any rank: no weight, no moment,
         no counter; `stepped` is then False. So guard a scheduler with it:
         `if opt.stepped: scheduler.step()`. Returns what `closure` returns.
         """
@@ -158,7 +160,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self.reduce()
         self.steps += 1
-        finite = agree_finite(self.slices, self.groups)
+        finite = agree_finite(self.slices, self.groups) and self._clippable
         if self.loss_scale is not None:
             self.loss_scale.update(overflow=not finite)
         self.stepped = self.skips.allow(finite, self.steps, self.rank == 0, self._nonfinite)
@@ -210,6 +212,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if set_to_none:
             self._used.clear()
         self._reduced = self._scaled = self.unapplied = False
+        self._clippable = True
         self.passes = 0
 
     @property
@@ -237,6 +240,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if not max_norm > 0:
             raise ValueError(f"max_norm={max_norm} must be positive")
         norm = self.grad_norm(norm_type)
+        self._clippable = math.isfinite(norm)  # the same on every rank, as the norm is
         clip.scale_down(self._grads(), norm, max_norm)
         if error_if_nonfinite and not math.isfinite(norm):
             raise RuntimeError(f"the gradient norm is {norm}: {self._nonfinite()}")

@@ -38,6 +38,6 @@ class Skips:
                 f"Lower the learning rate, or look at the data."
             )
         if warn:
-            text = f"step {step}: inf or NaN in the gradients, no update"
+            text = f"step {step}: inf or NaN in the gradients or their norm, no update"
             warnings.warn(text, stacklevel=5)  # the line of the caller of `opt.step`
         return False

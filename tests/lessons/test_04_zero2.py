@@ -1,10 +1,21 @@
 """Grades lesson 04."""
 
+import gc
+import weakref
+
 import torch
 from torch import nn
 
 from course import training
-from course.checks import compare_tensors, compare_values, exercise, fail, on_ranks, require
+from course.checks import (
+    compare_tensors,
+    compare_values,
+    exercise,
+    fail,
+    on_ranks,
+    require,
+    same_as,
+)
 from zero import flight, stage2
 
 # --- assign_to_buckets ---------------------------------------------------------------------------
@@ -61,7 +72,33 @@ def test_order_is_kept():
     compare_values([[0], [1, 2]], got, "sizes 5, 6, 2, capacity 8", known)
 
 
+@exercise("zero.stage2.assign_to_buckets")
+def test_without_elements():
+    """A parameter without elements takes no room, also where it comes first"""
+    known = [
+        ([[0], [1]], "empty-alone", "0 bytes and 4 fit into 8"),
+        ([[0, 1]], "overfull", "20 bytes are in a bucket of 8"),
+    ]
+    compare_values(
+        [[0, 1]], stage2.assign_to_buckets([0, 4], 8), "sizes 0, 4, capacity 8", known[:1]
+    )
+    compare_values(
+        [[0], [1]], stage2.assign_to_buckets([0, 20], 8), "sizes 0, 20, capacity 8", known[1:]
+    )
+    compare_values(
+        [[0, 1]], stage2.assign_to_buckets([8, 0], 8), "sizes 8, 0, capacity 8", known[:1]
+    )
+
+
 # --- a bucket and its optimizer, without ranks ---------------------------------------------------
+
+
+class StandIn:
+    """Takes the place of an object of the package, and has only what the docstring names."""
+
+    def __getattr__(self, name):
+        text = f"the check has a stand-in here, without `{name}`; the docstring names what there is"
+        raise AttributeError(text)
 
 
 class FakeWork:
@@ -75,20 +112,20 @@ class FakeWork:
         return torch.full((2,), float(self.value))
 
 
-class FakeOptimizer:
-    """Notes the reductions that are asked for."""
+class FakeOptimizer(StandIn):
+    """Notes the reductions that are asked for, and where the averages are to go."""
 
     def __init__(self):
-        self.journal = []
+        self.journal, self.outs = [], []
 
     def reduce_bucket(self, bucket, out, async_op=False):
         self.journal.append(f"reduce {bucket.name}")
-        self.out, self.async_op = out, async_op
+        self.outs.append(out)
         work = FakeWork(self.journal, len(self.journal))
         return work if async_op else work.wait()
 
 
-class FakeBucket:
+class FakeBucket(StandIn):
     """What `Flight` may use of a bucket."""
 
     def __init__(self, name, journal):
@@ -127,10 +164,44 @@ def test_started():
     compare_values(["close a", "reduce a"], opt.journal, "what happened", known)
     require(flying.bucket is a, "flight.bucket is not the bucket on its way.", "not-remembered")
     require(isinstance(flying.work, FakeWork), "flight.work is not the handle.", "not-remembered")
-    require(opt.out.shape == (2,), "`out` is not as long as bucket.master.", "wrong-out")
-    require(opt.out.dtype == torch.float64, "`out` has not the master's dtype.", "wrong-out")
-    same = opt.out.data_ptr() == a.master.data_ptr()
+    (out,) = opt.outs
+    require(out.shape == (2,), "`out` is not as long as bucket.master.", "wrong-out")
+    require(out.dtype == torch.float64, "`out` has not the master's dtype.", "wrong-out")
+    same = out.data_ptr() == a.master.data_ptr()
     require(not same, "The average is written over the master weights.", "over-the-master")
+    opt, flying, (a, _) = fakes()
+    a.master = torch.zeros(2, device="meta")
+    flying.start(a)
+    require(opt.outs[0].is_meta, "`out` is not on the master's device.", "wrong-out")
+
+
+@exercise("zero.flight.Flight.start")
+def test_a_new_tensor_each_time():
+    """What one reduction writes into, no other does; and nobody keeps it for longer"""
+    opt, flying, (a, b) = fakes()
+    for bucket in (a, b, a):
+        flying.start(bucket)
+    flying.land()
+    where = {out.data_ptr() for out in opt.outs}
+    require(
+        len(where) == 3,
+        "Buckets a, b and a again: two of the three averages are written into the same memory. "
+        "What one has left there is still needed: it is the bucket's owned_grad.",
+        "memory-shared",
+    )
+    a.owned_grad = held = torch.zeros(2, dtype=torch.float64)
+    flying.start(a)
+    require(
+        opt.outs[-1].data_ptr() != held.data_ptr(),
+        "The average is written over owned_grad, which holds the first micro-batch's.",
+        "memory-shared",
+    )
+    flying.land()
+    refs = [weakref.ref(out) for out in opt.outs]
+    opt.outs.clear()
+    gc.collect()
+    kept = sum(ref() is not None for ref in refs)
+    require(not kept, f"{kept} of 4 `out` are kept after everything has landed.", "out-kept")
 
 
 @exercise("zero.flight.Flight.start")
@@ -161,6 +232,10 @@ def test_one_at_a_time():
     known = [(["close a", "reduce a"] * 2, "not-landed", "the first time never lands")]
     expected = ["close a", "reduce a", "wait 2", "free a", "close a", "reduce a"]
     compare_values(expected, opt.journal, "the same bucket twice: what happened", known)
+    flying.start(a)
+    flying.land()
+    lost = same_as(torch.full((2,), 16.0), "not-landed", "the first time's average is lost")
+    compare_tensors(torch.full((2,), 18.0), a.owned_grad, "2, 6, 10: owned_grad", known=[lost])
 
 
 # --- Flight.land ---------------------------------------------------------------------------------
@@ -175,7 +250,10 @@ def test_landed():
     if a.owned_grad is None:
         fail("bucket.owned_grad is None: the average is lost.", "average-lost")
     compare_tensors(torch.tensor([3.0, 3.0]), a.owned_grad, "bucket.owned_grad")
-    known = [(["wait 3"], "not-freed", "the whole gradients stay in memory")]
+    known = [
+        (["wait 3"], "not-freed", "the whole gradients stay in memory"),
+        (["free a", "wait 3"], "freed-too-early", "freed while the reduction still reads them"),
+    ]
     compare_values(["wait 3", "free a"], opt.journal, "what happened", known)
     require(flying.bucket is None, "flight.bucket is still set.", "not-forgotten")
     require(flying.work is None, "flight.work is still set.", "not-forgotten")
@@ -214,12 +292,17 @@ def test_micro_batches_add_up():
         (["wait 3", "wait 4", "free a"], "not-freed", "the first time nothing is freed"),
     ]
     compare_values(freed, opt.journal, "two micro-batches: what happened", known)
+    flying.bucket, flying.work = a, FakeWork(opt.journal, 5)
+    flying.land()
+    lost = same_as(torch.tensor([8.0, 8.0]), "middle-lost", "the second micro-batch is lost")
+    what = "bucket.owned_grad after 3, 4 and 5"
+    compare_tensors(torch.tensor([12.0, 12.0]), a.owned_grad, what, known=[lost])
 
 
 # --- send_full_buckets ---------------------------------------------------------------------------
 
 
-class FakeFlight:
+class FakeFlight(StandIn):
     """Notes which buckets are sent."""
 
     def __init__(self):
@@ -229,8 +312,11 @@ class FakeFlight:
         self.sent.append(bucket.name)
 
 
-class FakeZero2:
+class FakeZero2(StandIn):
     """What `send_full_buckets` may use of its optimizer; some of its buckets are full."""
+
+    def send_full_buckets(self):
+        stage2.Zero2.send_full_buckets(self)
 
     def __init__(self, full: str, next_one: int = 0):
         self.buckets = [FakeBucket(name, []) for name in "abcd"]
@@ -241,7 +327,7 @@ class FakeZero2:
 
 def sent(full: str, next_one: int = 0) -> tuple[str, int]:
     opt = FakeZero2(full, next_one)
-    stage2.Zero2.send_full_buckets(opt)
+    opt.send_full_buckets()
     return "".join(opt.flight.sent), opt.next
 
 
@@ -269,7 +355,10 @@ def test_turns():
 @exercise("zero.stage2.Zero2.send_full_buckets")
 def test_goes_on():
     """It goes on from `next`, and stops at the end"""
-    known = [(("abcd", 4), "sent-twice", "a and b have left before")]
+    known = [
+        (("abcd", 4), "sent-twice", "a and b have left before"),
+        (("cd", 0), "next-reset", "`next` goes back to 0 only when backward is over, not here"),
+    ]
     compare_values(("cd", 4), sent("abcd", 2), "all are full, next is 2: (sent, next)", known)
     compare_values(("", 4), sent("abcd", 4), "all have left: (sent, next)")
 

@@ -5,10 +5,18 @@ import math
 import torch
 from torch import nn
 
-from course.checks import compare_tensors, compare_values, exercise, fail, on_ranks, require
+from course.checks import (
+    compare_tensors,
+    compare_values,
+    exercise,
+    fail,
+    on_ranks,
+    require,
+    same_as,
+)
 from zero import clip, consensus, precision
 
-INF, NAN = math.inf, math.nan
+INF, NAN = float("inf"), math.nan  # another object than math.inf, as users write it
 
 
 def close(expected: float, got: object, what: str, known: tuple = ()) -> None:
@@ -131,6 +139,7 @@ def test_combine_other_norms():
     """p = 1, p = 3, and infinity, which takes no root"""
     close(7.0, clip.combine_powers([3.0, 4.0], 1.0), "combine_powers([3, 4], 1)")
     close(5.0, clip.combine_powers([61.0, 64.0], 3.0), "combine_powers([61, 64], 3)")
+    close(2**0.05, clip.combine_powers([1.0, 1.0], 20.0), "combine_powers([1, 1], 20)")
     known = [
         (7.0, "sum-for-max", "the maxima are added"),
         (1.0, "root-of-inf", "something to the power 1/inf is 1"),
@@ -192,7 +201,9 @@ def test_all_slices_scaled():
     grads = [torch.ones(2), torch.empty(0), torch.ones(1)]
     clip.scale_down((g for g in grads), 2.0, 1.0)
     for i, grad in enumerate(grads):
-        compare_tensors(torch.full_like(grad, 1 / (2 + 1e-6)), grad, f"slice {i}", atol=1e-6)
+        known = [same_as(torch.ones_like(grad), "slice-left-out", "it is what it was")]
+        expected = torch.full_like(grad, 1 / (2 + 1e-6))
+        compare_tensors(expected, grad, f"slice {i} of 3", atol=1e-6, known=known)
 
 
 @exercise("zero.clip.scale_down")
@@ -222,6 +233,14 @@ def test_like_torch():
     compare_tensors(expected, grad, "norm 5, limit 5: the gradient", atol=1e-7)
     if torch.equal(grad, torch.tensor([3.0, 4.0])):
         fail("norm 5, limit 5: the factor is 5 / 5.000001, a little below 1.", "at-the-limit")
+    grad = torch.tensor([3e-7, 4e-7])
+    clip.scale_down([grad], 5e-7, 1e-6)
+    if torch.equal(grad, torch.tensor([3e-7, 4e-7])):
+        fail(
+            "norm 5e-7, limit 1e-6: the factor is 1e-6 / 1.5e-6, below 1. The factor decides, not "
+            "the norm.",
+            "norm-decides",
+        )
     grad = torch.tensor([3e35, 4e35])
     clip.scale_down([grad], 5e35, 1.0)
     compare_tensors(torch.tensor([0.6, 0.8]), grad, "norm 5e35, limit 1: the gradient")
@@ -274,10 +293,15 @@ def test_doubled():
          "the count does not start again, so the scale never doubles again"),
         ([(16.0, i) for i in range(1, 7)], "never-grows", "it never grows"),
     ]  # fmt: skip
-    compare_values(expected, trace("......"), "six good steps, interval 3", known)
-    known = [([(2.0**n, 0)], "capped", "there is no upper limit") for n in range(31)]
-    what = "a good step at 2^30, interval 1"
-    compare_values([(2.0**31, 0)], trace(".", 2.0**30, 1), what, known)
+    what = "(scale, good_steps) after each of six good steps, interval 3"
+    compare_values(expected, trace("......"), what, known)
+    for high in (30, 60):
+        known = [([(2.0**n, 0)], "capped", "there is no upper limit") for n in range(high + 1)]
+        what = f"(scale, good_steps) after a good step at 2^{high}, interval 1"
+        compare_values([(2.0 ** (high + 1), 0)], trace(".", 2.0**high, 1), what, known)
+    known = [([(2.0, 0)], "rounded", "twice 1.25 is 2.5; a scale need not be a whole number")]
+    what = "(scale, good_steps) after a good step at 1.25, interval 1"
+    compare_values([(2.5, 0)], trace(".", 1.25, 1), what, known)
 
 
 @exercise("zero.precision.LossScale.update")
@@ -288,7 +312,8 @@ def test_in_a_row():
         ([(16.0, 1), (16.0, 2), (8.0, 2), (16.0, 0), (16.0, 1), (16.0, 2)], "not-in-a-row",
          "good steps before the overflow are counted"),
     ]  # fmt: skip
-    compare_values(expected, trace("..o..."), "good, good, overflow, three times good", known)
+    what = "(scale, good_steps) after each of: good, good, overflow, three times good"
+    compare_values(expected, trace("..o..."), what, known)
     floor = [(1.0, 0), (1.0, 0), (1.0, 0)]
     known = [([(1.0, 0), (0.5, 0), (0.25, 0)], "no-floor", "it falls below 1")]
     compare_values(floor, trace("ooo", scale=2.0), "three overflows, starting at 2", known)
@@ -296,6 +321,10 @@ def test_in_a_row():
     compare_values([(1.0, 0)], trace("o", scale=1.5), "an overflow at 1.5", known)
     known = [([(1.0, 0)], "rounded", "half of 3 is 1.5; a scale need not be a whole number")]
     compare_values([(1.5, 0)], trace("o", scale=3.0), "an overflow at 3", known)
+    expected = [(1.0, 1), (1.0, 2), (1.0, 0), (1.0, 1)]
+    known = [([(1.0, 1), (1.0, 2), (1.0, 2), (2.0, 0)], "not-in-a-row", "the count goes on")]
+    what = "(scale, good_steps) after each of: good, good, overflow, good, starting at 1"
+    compare_values(expected, trace("..o.", scale=1.0), what, known)
 
 
 # --- agree_finite --------------------------------------------------------------------------------
@@ -345,18 +374,30 @@ def test_ranks_agree():
 
 
 def two_groups(rank, world_size):
-    """4 ranks as two pairs across and two along; inf on rank 3."""
+    """4 ranks as two pairs across and two along; inf on rank 3. The answer, and who was asked: 0
+    for the first group, 1 for the second, None for another."""
     import torch.distributed as dist
+
+    from zero import comm
 
     pairs = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3], [0, 2], [1, 3])]
     across, along = pairs[rank // 2], pairs[2 + rank % 2]
-    return consensus.agree_finite([FakeSlice([INF if rank == 3 else 1.0])], [across, along])
+    asked, any_rank = [], comm.any_rank
+
+    def noting(flag, *, group=None, name=""):
+        asked.append({id(across): 0, id(along): 1}.get(id(group)))
+        return any_rank(flag, group=group, name=name)
+
+    comm.any_rank = noting
+    slices = [FakeSlice([INF if rank == 3 else 1.0])]
+    return consensus.agree_finite(slices, [across, along]), asked
 
 
 @exercise("zero.consensus.agree_finite")
 def test_two_groups():
     """Two groups, one after the other: what the first one found is told to the second"""
-    answers = on_ranks(two_groups, 4)
+    by_rank = on_ranks(two_groups, 4)
+    answers = [answer for answer, _ in by_rank]
     if answers[0]:
         fail(
             f"inf on rank 3, pairs (0,1) (2,3), then (0,2) (1,3): answers {answers}. Rank 0 can "
@@ -364,3 +405,14 @@ def test_two_groups():
             "second-group-not-told",
         )
     compare_values([False] * 4, answers, "rank by rank")
+    for rank, (_, asked) in enumerate(by_rank):
+        known = [
+            (wrong, "whole-world", "all ranks of the job were asked; `groups` are those to ask")
+            for wrong in ([None], [None, None])
+        ]
+        known += [
+            ([0, 1, 0, 1], "asked-twice", "each group need be asked only once"),
+            ([0, 0, 1, 1], "asked-twice", "each group need be asked only once"),
+            ([1, 0], "wrong-order", "the second group is asked first"),
+        ]
+        compare_values([0, 1], asked, f"the groups that rank {rank} has asked, by place", known)

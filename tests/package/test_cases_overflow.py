@@ -96,7 +96,8 @@ def test_a_bad_value_in_one_shard_stops_all_ranks(stage, bad, error, n):
         assert (stepped, skipped) == (False, 1)
         if error:
             assert f"the gradient norm is {bad}" in text and text.endswith("gradient of b")
-        wanted = ["step 2: inf or NaN in the gradients, no update"] if rank == 0 else []
+        warning = "step 2: inf or NaN in the gradients or their norm, no update"
+        wanted = [warning] if rank == 0 else []
         assert [line for line in said if "inf or NaN" in line] == wanted
         assert later == (True, 1)
 
@@ -274,3 +275,29 @@ def test_one_step_is_one_step(stage):
     """(case C14) However many parameters a rank owns, each of them counts once a step."""
     for steps in on_ranks(counters_case, 2, stage):
         assert steps and set(steps) == {4.0}
+
+
+def large_case(rank, n, stage):
+    """Finite gradients whose norm is inf in fp32; then an ordinary step."""
+    model, opt = sharded(rank, n, stage)
+    before = full_weights(model, opt)
+    x, y = rows(0, rank, n)
+    (loss_of(model, x, y) * 1e25).backward()
+    norm = opt.clip_grad_norm_(1.0).item()
+    with warnings.catch_warnings(record=True):
+        opt.step()
+    stepped = [opt.stepped]
+    after = full_weights(model, opt)
+    opt.zero_grad()
+    train_sharded(model, opt)
+    return norm, [*stepped, opt.stepped], before, after, full_weights(model, opt)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_norm_that_overflows_skips_the_step_that_it_could_not_clip(stage):
+    by_rank = on_ranks(large_case, 2, stage)
+    for norm, stepped, before, after, _ in by_rank:
+        assert norm == float("inf")
+        assert stepped == [False, True]
+        assert all(torch.equal(before[name], after[name]) for name in before)
+    assert_equal_to_reference([trained for *_, trained in by_rank], reference())

@@ -1,7 +1,7 @@
 """Scales the first slice only.
 
 check: test_all_slices_scaled
-mistake: wrong-scale
+mistake: slice-left-out
 says: slice 2
 """
 

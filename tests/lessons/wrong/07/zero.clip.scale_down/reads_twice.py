@@ -1,7 +1,7 @@
 """Goes through the slices twice, which a generator does not allow.
 
 check: test_all_slices_scaled
-mistake: wrong-scale
+mistake: slice-left-out
 says: slice 0
 """
 
