@@ -136,14 +136,20 @@ class Bucket:
     def adopt_edits(self) -> None:
         """Take weights that were written by hand into the master; `refresh_shard` would undo them.
 
-        Each rank looks for itself, so all must have written the same. At ZeRO-3 weights can be
-        written only inside of `full_params(write_back=True)`, which sees to it.
+        Where the value is still that of the master, rounded, the master is left alone: it knows
+        more digits. Each rank looks for itself, so all must have written the same. Not seen is what
+        goes through `p.data`. At ZeRO-3 weights can be written only inside of
+        `full_params(write_back=True)`, which sees to it.
         """
         if not (self.has_master and self.resident):
             return
         for s in self.slices:
             if s.whole._version != self._versions[s.whole]:
-                s.param.copy_(s.whole.detach().reshape(-1)[s.start : s.end])
+                found = s.whole.detach().reshape(-1)[s.start : s.end]
+                edited = found != s.param.to(found)
+                s.param.copy_(
+                    torch.where(edited, found.to(s.param.dtype), s.param.to(found.device))
+                )
         self._note_versions()
 
     def owned_parts(self) -> list[Slice]:

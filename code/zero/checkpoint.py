@@ -99,6 +99,7 @@ def save(
 
     def prepare() -> None:
         _check_arguments(model, opt, step, keep_last)
+        opt.adopt_edits()
         # Through JSON and back: a copy, which training on during a background save cannot change.
         head = json.loads(json.dumps(_head(opt, step, extra, scheduler)))
         prepared.extend((head, states.pieces(opt), _others(opt), _of_my_part(opt, head)))

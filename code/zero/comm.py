@@ -135,7 +135,7 @@ def _choose_backend(backend: str | None, local_ranks: int) -> tuple[str, str]:
 
 def leave() -> None:
     """Tell the other ranks that this one calls no further collective; it does not wait for them."""
-    if dist.is_initialized() and dist.get_world_size() > 1 and _talks_over("gloo"):
+    if dist.is_initialized() and dist.get_world_size() > 1 and _has("cpu:gloo"):
         messages.mesh(None)
         messages.leave_groups()
 
@@ -159,15 +159,15 @@ def world_size(group: Group = None) -> int:
 
 def device() -> torch.device:
     """Where this rank's tensors belong: its CUDA device under NCCL, else the CPU."""
-    if dist.is_initialized() and _talks_over("nccl"):
+    if dist.is_initialized() and _has("cuda:nccl"):
         bound = dist.group.WORLD.bound_device_id  # what init_process_group(device_id=...) was given
         return bound or torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
 
-def _talks_over(backend: str) -> bool:
-    """Does the world use it, for tensors on some device? (Its name alone may be "undefined".)"""
-    return f":{backend}" in dist.get_backend_config()
+def _has(way: str) -> bool:
+    """Has the world this backend for tensors on this device? Its backend's name may be no help."""
+    return way in dist.get_backend_config()
 
 
 # --- the four verbs ------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ import torch.distributed as dist
 TEXT_BYTES = 512
 RIDERS = 15  # numbers of 8 bytes that may travel with a digest
 
-_unawaited: list[Request] = []  # sends for which nobody waits: dropped, they might never arrive
 waiting_in = ""  # the collective in which this rank waits: for reports made by another thread
 LEFT = -1  # in place of a digest: this rank takes part in nothing any more
 
@@ -92,6 +91,7 @@ class Mesh:
         self.peers = [(self.rank + d) % self.size for d in range(1, self.size)]
         self.announced = 0
         self.unsettled: deque[Ticket] = deque()  # in the order of their announcement
+        self.unawaited: list[Request] = []  # dropped, they might never arrive
         calm_network_threads()
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> Request:
@@ -142,7 +142,7 @@ class Mesh:
         digests = ticket.rows[:, 0].tolist()
         left = [rank for rank, digest in enumerate(digests) if digest == LEFT]
         if left:
-            _unawaited.extend(sent)
+            self.unawaited += sent
             who = f"rank {left[0]} has" if len(left) == 1 else f"ranks {left} have"
             raise CommError(f"{who} left while rank {self.rank} waits in {ticket.text}")
         self.wait(sent, ticket)
@@ -152,7 +152,7 @@ class Mesh:
     def leave(self) -> None:
         """Tell the peers that this rank calls no further collective, so that none waits for it."""
         notice = torch.full((1,), LEFT)
-        _unawaited.extend(self.send(notice, p, 0) for p in self.peers)
+        self.unawaited += [self.send(notice, p, 0) for p in self.peers]
 
     def wait(self, handles: list, ticket: Ticket) -> None:
         """Wait for requests; a lost or silent peer becomes a CommError naming the collective."""
@@ -201,6 +201,7 @@ def calm_network_threads() -> None:
                 os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
 
 
+_left: list[Mesh] = []  # those that were left last: what they have said is still on its way
 _meshes: dict[dist.ProcessGroup, Mesh] = {}
 
 
@@ -215,7 +216,9 @@ def mesh(group: dist.ProcessGroup | None) -> Mesh:
 def leave_groups() -> None:
     """Leave every group: peers that still wait for this rank get a CommError that says so."""
     for m in _meshes.values():
-        m.leave()
+        with contextlib.suppress(RuntimeError):  # of a world that is gone, or a peer
+            m.leave()
+    _left[:] = _meshes.values()
     _meshes.clear()
 
 

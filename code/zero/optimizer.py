@@ -167,8 +167,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if self.stepped:
             for mine, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
                 inner.update({k: v for k, v in mine.items() if k != "params"})
-            for bucket in self.buckets:
-                bucket.adopt_edits()
+            self.adopt_edits()
             self.offload.update(self.inner, [s.param for s in self.slices])
             self.publish()
         self.unapplied = False
@@ -240,7 +239,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if not max_norm > 0:
             raise ValueError(f"max_norm={max_norm} must be positive")
         norm = self.grad_norm(norm_type)
-        self._clippable = math.isfinite(norm)  # the same on every rank, as the norm is
+        self._clippable &= math.isfinite(norm)  # the same on every rank, as the norm is
         clip.scale_down(self._grads(), norm, max_norm)
         if error_if_nonfinite and not math.isfinite(norm):
             raise RuntimeError(f"the gradient norm is {norm}: {self._nonfinite()}")
@@ -296,6 +295,12 @@ class ZeroOptimizer(torch.optim.Optimizer):
                 "call opt.zero_grad() and repeat all micro-batches of the step"
             )
         self.forget_gradients()
+
+    @torch.no_grad()
+    def adopt_edits(self) -> None:
+        """Let weights count that were written by hand since the last step, also in 16 bits."""
+        for bucket in self.buckets:
+            bucket.adopt_edits()
 
     @torch.no_grad()
     def load_masters(self) -> None:

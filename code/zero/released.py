@@ -86,17 +86,20 @@ def refuse_second_order(unit: str) -> None:
         )
 
 
-def warn_of_autocast(flat: torch.Tensor, recomputing: bool) -> None:
-    """Inside a forward pass: autograd will keep what autocast makes of these fp32 weights.
+def warn_of_autocast(module: nn.Module, flats: list[torch.Tensor]) -> None:
+    """In forward: autograd will keep what autocast makes of `module`'s fp32 weights.
 
-    Those are new tensors, which nobody can release. (In a recomputation they go with its graph.)
+    Those are new tensors, which nobody can release. A module whose forward has been replaced, as
+    recomputation does, is given the benefit of the doubt.
     """
-    casts = flat.dtype == torch.float32 and torch.is_autocast_enabled(flat.device.type)
-    if casts and not recomputing:
+    casts = any(
+        f.dtype == torch.float32 and torch.is_autocast_enabled(f.device.type) for f in flats
+    )
+    if casts and "forward" not in vars(module):
         warnings.warn(
-            "autocast keeps a 16-bit copy of every weight from forward to backward, which ZeRO-3 "
-            'cannot release: use zero.shard(..., precision="bf16") in its place, or recompute the '
-            "blocks with zero.activations.checkpoint_blocks",
+            "autocast keeps 16-bit copies of weights from forward to backward, which ZeRO-3 cannot "
+            'release: use zero.shard(..., precision="bf16") in its place, or recompute the blocks '
+            "with zero.activations.checkpoint_blocks",
             stacklevel=2,
         )
 

@@ -153,8 +153,8 @@ class Zero3(ZeroOptimizer):
             self.prefetcher.start_next("forward")
         if not torch.is_grad_enabled():
             return None
-        for bucket in unit.trainable:
-            warn_of_autocast(bucket.flat, recomputing)
+        if not recomputing:
+            warn_of_autocast(unit.module, [bucket.flat for bucket in unit.trainable])
         return Call(unit, [t for t in inputs if t.requires_grad], self.backward_over)
 
     def after_forward(self, unit: Unit, call: Call | None, outputs: list[torch.Tensor]) -> None:

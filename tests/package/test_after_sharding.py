@@ -1,6 +1,7 @@
 """What users do to a model after it was sharded: copy it, convert it, load into it."""
 
 import copy
+import functools
 import gc
 import warnings
 import weakref
@@ -28,6 +29,7 @@ from helpers import (
     weights,
 )
 from zero import comm
+from zero.activations import checkpoint
 
 BY_STAGE = [(stage,) for stage in STAGES]
 
@@ -160,13 +162,14 @@ def test_embeddings_that_change_themselves_are_refused():
 
 
 def edited_case(rank, n, stage, precision):
-    """Two weights are written by hand; the update itself changes nothing. What the model then has,
-    and is the master of the third weight as it was?"""
+    """Weights are written by hand; the update itself changes nothing. What the model then has, and
+    is the master of the weight as it was that was written, but not changed?"""
     model, opt = sharded(rank, n, stage, precision=precision, lr=0.0, weight_decay=0.0)
     before = [b.master.clone() for b in opt.buckets]
     train_sharded(model, opt, 1, loss=loss_in(opt))
     with torch.no_grad():
         model[0].weight.fill_(1.5)
+        model[0].bias.clamp_(-9.0, 9.0)
     model[2].load_state_dict({"weight": torch.full((5, 13), 2.5), "bias": torch.full((5,), 3.5)})
     loss_in(opt)(model, *rows(0, rank, n)).backward()
     opt.step()
@@ -194,20 +197,24 @@ def test_weights_written_by_hand_stay(stage, precision):
 
 
 def resumed_case(rank, n, root):
-    """A checkpoint is loaded after an edit: its masters count, not the edit."""
+    """An edit is saved with the checkpoint; one that comes afterwards is undone by loading it."""
     model, opt = sharded(rank, n, 1, precision="bf16")
     train_sharded(model, opt, 2, loss=loss_in(opt))
+    with torch.no_grad():
+        model[0].weight.fill_(1.5)
     zero.checkpoint.save(root, model, opt, 2)
     saved = [b.master.clone() for b in opt.buckets]
     with torch.no_grad():
-        model[0].weight.fill_(1.5)
+        model[0].weight.fill_(2.5)
+        model[0].bias.fill_(2.5)
     zero.checkpoint.load(root, model, opt)
-    opt.buckets[0].adopt_edits()
-    return all(torch.equal(a, b.master) for a, b in zip(saved, opt.buckets, strict=True))
+    opt.adopt_edits()
+    same = all(torch.equal(a, b.master) for a, b in zip(saved, opt.buckets, strict=True))
+    return same, (model[0].weight == 1.5).all().item()
 
 
-def test_a_checkpoint_replaces_what_was_written_by_hand(tmp_path):
-    assert on_ranks(resumed_case, 2, tmp_path) == [True, True]
+def test_checkpoints_and_weights_written_by_hand(tmp_path):
+    assert on_ranks(resumed_case, 2, tmp_path) == [(True, True)] * 2
 
 
 def refused_case(rank, n, stage):
@@ -249,8 +256,12 @@ def test_a_compiled_model_trains(stage):
     assert_equal_to_reference(on_ranks(compiled_case, 2, stage), reference())
 
 
-def autocast_case(rank, n, stage, precision):
-    model, opt = sharded(rank, n, stage, precision=precision)
+def autocast_case(rank, n, stage, precision, recompute):
+    options = {"units": [nn.Linear]} if stage == 3 else {}
+    model, opt = sharded(rank, n, stage, precision=precision, **options)
+    if recompute:
+        for layer in model[::2]:
+            layer.forward = functools.partial(checkpoint, layer.forward)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with torch.autocast("cpu", torch.bfloat16):
@@ -259,13 +270,12 @@ def autocast_case(rank, n, stage, precision):
     return {str(w.message)[:40] for w in seen if "ZeRO-3" in str(w.message)}
 
 
-AUTOCAST = [(2, "fp32"), (3, "fp32"), (3, "bf16")]
+AUTOCAST = [(2, "fp32", False), (3, "fp32", False), (3, "bf16", False), (3, "fp32", True)]
 autocasts = Together(autocast_case, AUTOCAST)
 
 
-@pytest.mark.parametrize(("stage", "precision"), AUTOCAST)
-def test_autocast_is_warned_of_where_it_keeps_the_weights(stage, precision):
-    expected = (
-        {"autocast keeps a 16-bit copy of every we"} if (stage, precision) == (3, "fp32") else set()
-    )
-    assert autocasts(2, stage, precision) == [expected] * 2
+@pytest.mark.parametrize(("stage", "precision", "recompute"), AUTOCAST)
+def test_autocast_is_warned_of_where_it_keeps_the_weights(stage, precision, recompute):
+    warned = (stage, precision, recompute) == (3, "fp32", False)
+    expected = {"autocast keeps 16-bit copies of weights "} if warned else set()
+    assert autocasts(2, stage, precision, recompute) == [expected] * 2

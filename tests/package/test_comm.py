@@ -1,6 +1,7 @@
 """The collectives: right to the last bit, in the bytes they claim, and refused when misused."""
 
 import math
+import os
 import time
 import types
 
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from helpers import Together, on_ranks
-from zero import comm, exchange
+from zero import comm, exchange, messages
 
 WORLDS = (1, 2, 3, 4)
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -371,12 +372,44 @@ def new_world_case(rank, n, folder):
     how = {"init_method": f"file://{folder}/new", "rank": 1 - rank, "world_size": 2}
     dist.init_process_group("gloo", **how)
     flat = torch.arange(4.0) * (comm.rank() + 1)
-    return comm.rank(), comm.all_reduce(flat, op="sum").tolist()
+    found = comm.rank(), comm.all_reduce(flat, op="sum").tolist()
+    comm.shutdown()
+    assert not dist.is_initialized()
+    return found
 
 
 def test_a_new_world_after_the_old_one(tmp_path):
     found = on_ranks(new_world_case, 3, tmp_path)
     assert found == [(1, [0.0, 3.0, 6.0, 9.0]), (0, [0.0, 3.0, 6.0, 9.0]), None]
+
+
+def many_worlds_case(rank, n, folder):
+    """Open files of this process after each of four worlds."""
+    comm.shutdown()
+    files = []
+    for world in range(4):
+        how = {"init_method": f"file://{folder}/{world}", "rank": rank, "world_size": n}
+        dist.init_process_group("gloo", **how)
+        comm.barrier()
+        comm.shutdown()
+        files.append(len(os.listdir("/proc/self/fd")))
+    return files
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs Linux")
+def test_worlds_that_are_over_leave_nothing_behind(tmp_path):
+    for files in on_ranks(many_worlds_case, 2, tmp_path):
+        assert len(set(files)) == 1, files
+
+
+def test_a_group_that_is_gone_needs_no_word(monkeypatch):
+    class Gone:
+        def leave(self):
+            raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(messages, "_meshes", {"gone": Gone()})
+    messages.leave_groups()
+    assert not messages._meshes
 
 
 def without_the_cpu_case(rank, n):
