@@ -35,24 +35,28 @@ class Spy:
 
 def watch(mesh) -> tuple[list[str], list[int], list[int]]:
     """Note every wait for a request and every settle of this mesh from now on; every tag; and the
-    peer of every send."""
-    events, tags, sent_to, settle = [], [], [], mesh.settle
+    peer of every send.
+
+    Sends are kept: one whose request is dropped may or may not arrive.
+    """
+    settle, send, receive = mesh.settle, mesh.send, mesh.receive
+    events, tags, sent_to, kept = [], [], [], []
 
     def settling(ticket):
         events.append("settle")
         settle(ticket)
 
-    mesh.settle = settling
+    def sending(tensor, peer, tag):
+        tags.append(tag)
+        sent_to.append(peer)
+        kept.append(Spy(send(tensor, peer, tag), events))
+        return kept[-1]
 
-    def spying(original, peers):
-        def spy(tensor, peer, tag):
-            tags.append(tag)
-            peers.append(peer)
-            return Spy(original(tensor, peer, tag), events)
+    def receiving(tensor, peer, tag):
+        tags.append(tag)
+        return Spy(receive(tensor, peer, tag), events)
 
-        return spy
-
-    mesh.send, mesh.receive = spying(mesh.send, sent_to), spying(mesh.receive, [])
+    mesh.settle, mesh.send, mesh.receive = settling, sending, receiving
     return events, tags, sent_to
 
 
